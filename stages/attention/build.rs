@@ -60,5 +60,7 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/wgmma_back.cu", &wide_back)
         .needs("sm_90a")
+        // TK: positions of a tile, a thread each.
+        .kernel("kernels/step.cu", &of_each(&["attention_step"], &TYPES, &[", 128"]))
         .build();
 }

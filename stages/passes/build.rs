@@ -58,6 +58,7 @@ fn main() {
         )
         .kernel("kernels/heads.cu", &packed("move_heads"))
         .kernel("kernels/rope.cu", &packed("rope"))
+        .kernel("kernels/append.cu", &packed("append_to_cache"))
         .kernel("kernels/dropout.cu", &packed("dropout"))
         .kernel(
             "kernels/embedding.cu",

@@ -1048,6 +1048,7 @@ fn write_corpus(corpus: &Path) {
         keys: 16,
         values: 16,
         hidden: 8,
+        ..lab_lm::Model::xlstm(1, 16, 1, 1)
     };
     let half = lab_lm::Config {
         dtype: lab_device::DType::BF16,

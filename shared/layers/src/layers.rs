@@ -11,7 +11,7 @@ use passes::{
 
 use crate::{Dropouts, Tape};
 
-/// ε of all norms.
+/// ε of the norms of heads, and of whole rows where nothing else is said.
 pub(crate) const EPS: f32 = 1e-6;
 
 impl Tape<'_> {
@@ -53,7 +53,7 @@ impl Tape<'_> {
             dtype: self.dtype,
             rows: x.len() / width,
             width,
-            eps: EPS,
+            eps: self.norm_eps,
             centered: false,
             x,
             weight: self.weight(&[weight])?,

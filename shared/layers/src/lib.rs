@@ -9,13 +9,17 @@
 //!                                               └ one arena each: weights, gradients, moments
 //! ```
 
+mod attention;
 mod language;
 mod layers;
 mod mixer;
 mod parameters;
+mod recurrent;
 mod tape;
 
+pub use attention::AttentionMixer;
 pub use language::HeadLoss;
 pub use mixer::{Memory, State, VlstmMixer};
 pub use parameters::{Init, Parameter, Parameters};
+pub use recurrent::RecurrentMixer;
 pub use tape::{Back, Dropouts, Tape};

@@ -25,11 +25,13 @@ pub enum Memory {
     Step(State),
 }
 
-/// C \[B, NH, DHQK, DHHV\], n \[B, NH, DHQK\] and m \[B, NH\], of f32; zeros and m = −∞ before the first position.
+/// Of the vLSTM C \[B, NH, DHQK, DHHV\], n \[B, NH, DHQK\] and m \[B, NH\], of f32; zeros and m = −∞ before the first position. Of attention
+/// the keys and the values so far, \[B, NKV, room, D\] of the run's type, and i32 \[B\]: how many positions each sequence has, with the one
+/// that a step adds. Of the LSTM h and c, of the sLSTM h, c, n and m, \[B, NH DH\] each, of f32, zeros at first.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    /// C, n, m.
-    pub slots: [Slot; 3],
+    /// C, n, m; or keys, values, lengths; or h, c; or h, c, n, m. What follows these is not looked at.
+    pub slots: [Slot; 4],
 }
 
 /// Sizes of the layer, and its memory.
@@ -63,7 +65,7 @@ impl Columns {
 }
 
 /// Of rows, what begins with this column.
-fn from_column(rows: Slot, column: usize) -> Slot {
+pub(crate) fn from_column(rows: Slot, column: usize) -> Slot {
     rows.part(column, rows.len() - column)
 }
 
@@ -236,9 +238,9 @@ impl Recurrence {
                 last.into_iter().zip(slots).for_each(|(from, to)| plan.copy(from, to));
                 (outputs.h, None)
             }
-            Memory::Step(State { slots }) => {
+            Memory::Step(State { slots: [c, n, m, _] }) => {
                 let (gates, eps, version) = ([i, f], vlstm.eps, None);
-                let step = VlstmStep { dtype, sizes, qkv, gates, state: slots, eps, version };
+                let step = VlstmStep { dtype, sizes, qkv, gates, state: [c, n, m], eps, version };
                 (step.add(plan)?, None)
             }
         };

@@ -17,6 +17,8 @@ pub enum Init {
     Linear(f64, f64),
     /// Normal about 0 with this standard deviation.
     Normal(f64),
+    /// Of this value from the first of these places up to the second, and 0 elsewhere.
+    Within(f64, [usize; 2]),
 }
 
 /// One parameter.
@@ -176,6 +178,11 @@ impl Parameters {
                     let step = (to - from) / (len - 1).max(1) as f64;
                     (0..len).map(|n| (from + n as f64 * step) as f32).collect()
                 }
+                Init::Within(value, [start, end]) => {
+                    let mut values = vec![0f32; len];
+                    values[start.min(len)..end.min(len)].fill(value as f32);
+                    values
+                }
                 Init::Normal(deviation) => {
                     let mut values = vec![0f32; len];
                     values.par_chunks_mut(PIECE).enumerate().for_each(|(piece, values)| {
@@ -256,7 +263,7 @@ mod tests {
             Parameter::new("q", &[4, 16], Init::Normal(0.1)).decays(),
             Parameter::new("k", &[2, 16], Init::Normal(0.1)).decays().with_room(64),
             Parameter::new("bias", &[3], Init::Linear(3.0, 6.0)),
-            Parameter::new("other bias", &[3], Init::Constant(0.0)).joined(),
+            Parameter::new("other bias", &[3], Init::Within(2.0, [1, 9])).joined(),
         ])
     }
 
@@ -279,6 +286,7 @@ mod tests {
         let all = some();
         let first = all.initial(7);
         assert_eq!(first["bias"].values(), [3.0, 4.5, 6.0]);
+        assert_eq!(first["other bias"].values(), [0.0, 2.0, 2.0]);
         assert_ne!(first["q"].values()[..32], first["k"].values()[..]);
         assert_eq!(all.unpack(&all.pack(DType::F32, &first)), first);
         all.check(&first).unwrap();

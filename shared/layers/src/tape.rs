@@ -7,6 +7,7 @@ use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
 
 use crate::Parameters;
+use crate::layers::EPS;
 
 /// What adds a layer's backward pass.
 type AddBackward = Box<dyn FnOnce(&mut Back<'_>) -> Result<(), Error>>;
@@ -37,6 +38,8 @@ pub struct Tape<'a> {
     /// Whether they are added to what is there.
     pub(crate) accumulates: bool,
     pub(crate) dropout: Option<Dropouts>,
+    /// ε of the norms of whole rows.
+    pub(crate) norm_eps: f32,
     /// Before the names of parameters, with a full stop.
     prefix: String,
     /// Of each layer, its name in the plan.
@@ -81,7 +84,7 @@ impl<'a> Tape<'a> {
         gradients: Option<Slot>,
     ) -> Self {
         let (prefix, back, layers) = (String::new(), Vec::new(), Vec::new());
-        let (accumulates, dropout) = (false, None);
+        let (accumulates, dropout, norm_eps) = (false, None, EPS);
         Self {
             plan,
             dtype,
@@ -90,10 +93,16 @@ impl<'a> Tape<'a> {
             gradients,
             accumulates,
             dropout,
+            norm_eps,
             prefix,
             back,
             layers,
         }
+    }
+
+    /// Says what ε the norms of whole rows have from here on, where it is not 10⁻⁶.
+    pub fn set_norm_eps(&mut self, eps: f32) {
+        self.norm_eps = eps;
     }
 
     /// The same, whose backward pass adds to the gradients that are there: those of another part of the batch.
@@ -130,7 +139,8 @@ impl<'a> Tape<'a> {
         layer: &str,
         add: impl FnOnce(&mut Tape<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Self { dtype, parameters, weights, gradients, accumulates, dropout, .. } = *self;
+        let Self { dtype, parameters, weights, gradients, accumulates, dropout, norm_eps, .. } =
+            *self;
         let (prefix, layers) = (format!("{}{layer}.", self.prefix), {
             let mut layers = self.layers.clone();
             layers.push(layer.to_owned());
@@ -148,6 +158,7 @@ impl<'a> Tape<'a> {
                     gradients,
                     accumulates,
                     dropout,
+                    norm_eps,
                     prefix,
                     back,
                     layers,

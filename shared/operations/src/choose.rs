@@ -3,6 +3,8 @@
 use lab_device::{Device, DeviceKind, KernelSource};
 use lab_harness::{Error, Options, Request, Shapes, Stage, Version};
 
+use crate::RecurrentCell;
+
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
@@ -39,8 +41,8 @@ pub fn needed_arch(version: &dyn Version, stage: &Stage, device: &Device) -> Opt
 }
 
 macro_rules! candidates {
-    ($($stage:ident: $($version:ident),+;)+) => {
-        &[$($(Candidate { version: &$stage::$version, stage: &$stage::STAGE }),+),+]
+    ($($stage:ident: $($version:ident $([$n:literal])?),+;)+) => {
+        &[$($(Candidate { version: &$stage::$version$([$n])?, stage: &$stage::STAGE }),+),+]
     };
 }
 
@@ -176,6 +178,40 @@ pub fn choose_attention(
 ) -> Result<&'static dyn Version, Error> {
     let all = if gradients { ATTENTION_GRADIENTS } else { ATTENTION };
     choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, options, name)
+}
+
+/// The versions of the LSTM and of the sLSTM in f32, likewise.
+static LSTM: &[Candidate] = candidates! {
+    lstm_fused: FORWARD[1], FORWARD[0];
+};
+
+static LSTM_GRADIENTS: &[Candidate] = candidates! {
+    lstm_fused: SEQUENCE, CELL;
+};
+
+static SLSTM: &[Candidate] = candidates! {
+    slstm_fused: FORWARD[0];
+};
+
+static SLSTM_GRADIENTS: &[Candidate] = candidates! {
+    slstm_fused: CELL;
+};
+
+/// The same for a recurrence.
+pub(crate) fn choose_recurrent(
+    cell: RecurrentCell,
+    gradients: bool,
+    device: &Device,
+    shapes: &Shapes,
+    name: Option<&str>,
+) -> Result<&'static dyn Version, Error> {
+    let all = match (cell, gradients) {
+        (RecurrentCell::Lstm, false) => LSTM,
+        (RecurrentCell::Lstm, true) => LSTM_GRADIENTS,
+        (RecurrentCell::Slstm, false) => SLSTM,
+        (RecurrentCell::Slstm, true) => SLSTM_GRADIENTS,
+    };
+    choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, &[], name)
 }
 
 /// The first of these that takes all of it, or the one of this name.

@@ -10,9 +10,11 @@
 
 mod attention;
 mod attention_rows;
+mod attention_step;
 mod checks;
 pub mod choose;
 mod cut;
+mod recurrent;
 mod rows;
 mod step;
 mod vlstm;
@@ -21,8 +23,10 @@ pub use attention::{
     Attention, AttentionGradients, AttentionOutputs, AttentionSizes, SavedAttention,
 };
 pub use attention_rows::{AttentionRows, SavedAttentionRows};
+pub use attention_step::AttentionStep;
 pub use checks::SUITE;
 pub use choose::{Pass, choose, choose_attention};
+pub use recurrent::{Recurrent, RecurrentCell, RecurrentOutputs, RecurrentSizes, SavedRecurrent};
 pub use rows::{GateGradients, Rows, SavedRows, VlstmRows};
 pub use step::VlstmStep;
 pub use vlstm::{Gradients, NormalizerGrad, Outputs, Saved, Sizes, Vlstm};

@@ -1,6 +1,7 @@
 //! Reference mathematics in f64: the plainest code that is right. One module a family.
 
 pub mod attention;
+pub mod attention_step;
 pub mod lstm;
 pub mod matmul;
 pub mod mlp;

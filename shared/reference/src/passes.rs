@@ -287,6 +287,40 @@ pub fn rope(
     out
 }
 
+/// One position more of each sequence: q and k turned by it, as [`rope`] does, k and v put behind those of the positions before.
+/// `new` are q \[B, NH, D\], k and v \[B, NKV, D\], the caches \[B, NKV, T, D\]; `lengths` are with the new position. The turned q, and both
+/// caches.
+pub fn append_to_cache(
+    new: &[Vec<f64>; 3],
+    caches: [Vec<f64>; 2],
+    lengths: &[usize],
+    [heads, shared_heads, room, width]: [usize; 4],
+    theta: f64,
+) -> [Vec<f64>; 3] {
+    let [q, k, v] = new;
+    let [mut keys, mut values] = caches;
+    // The row of a sequence at its position: rows of zeros come before it.
+    let turned = |x: &[f64], heads: usize, b: usize, position: usize| {
+        let row = heads * width;
+        let mut all = vec![0.0; position * row];
+        all.extend(&x[b * row..][..row]);
+        rope(&all, [position + 1, heads, width], theta, false)[position * row..].to_vec()
+    };
+    let mut q_turned = Vec::with_capacity(q.len());
+    for (b, length) in lengths.iter().enumerate() {
+        let position = length - 1;
+        q_turned.extend(turned(q, heads, b, position));
+        let k = turned(k, shared_heads, b, position);
+        for h in 0..shared_heads {
+            let (from, to) = (h * width, ((b * shared_heads + h) * room + position) * width);
+            keys[to..to + width].copy_from_slice(&k[from..from + width]);
+            let v = &v[b * shared_heads * width + from..][..width];
+            values[to..to + width].copy_from_slice(v);
+        }
+    }
+    [q_turned, keys, values]
+}
+
 /// Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"): four words.
 pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let ([mut c0, mut c1, mut c2, mut c3], [mut k0, mut k1]) = (counter, key);

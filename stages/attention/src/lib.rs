@@ -12,6 +12,10 @@ use lab_harness::plan::Scope;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
+mod step;
+
+pub use step::STEP;
+
 #[allow(missing_docs)]
 pub mod kernels {
     //! The kernel files, embedded by the build script.
@@ -245,7 +249,17 @@ pub static WGMMA_BACK: Attention = Attention {
 pub static STAGE: Stage = Stage {
     name: "attention",
     teaches: "softmax attention: a running maximum, and gradients that make their scores again",
-    versions: &[&SCORES, &ONLINE, &MMA, &WGMMA, &TURNS, &SCORES_BACK, &MMA_BACK, &WGMMA_BACK],
+    versions: &[
+        &SCORES,
+        &ONLINE,
+        &MMA,
+        &WGMMA,
+        &TURNS,
+        &SCORES_BACK,
+        &MMA_BACK,
+        &WGMMA_BACK,
+        &STEP,
+    ],
     kernels: kernels::KERNELS,
     checks: &[Check {
         name: "every_kernel_loads_on_every_device",

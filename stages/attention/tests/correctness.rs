@@ -1,7 +1,7 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use attention::{MMA, MMA_BACK, ONLINE, SCORES, SCORES_BACK, STAGE};
+use attention::{MMA, MMA_BACK, ONLINE, SCORES, SCORES_BACK, STAGE, STEP};
 use lab_harness::attention::sizes;
 use lab_harness::suite::{assert_right, assert_version, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks};
@@ -9,7 +9,7 @@ use lab_harness::{Problem, random_problems, stage_checks};
 #[test]
 fn v0_scores() {
     assert_version(&STAGE, &SCORES);
-    assert_eq!(STAGE.versions.len(), 5);
+    assert_eq!(STAGE.versions.len(), 6);
 }
 
 #[test]
@@ -30,6 +30,11 @@ fn v3_scores_back() {
 #[test]
 fn v4_mma_back() {
     assert_version(&STAGE, &MMA_BACK);
+}
+
+#[test]
+fn step() {
+    assert_version(&STAGE, &STEP);
 }
 
 stage_checks!(STAGE);

@@ -10,21 +10,9 @@
 // Work split: a thread N columns of the first half of a head, and those of the second half that belong to them.
 //
 // x: rows of [NH, D], `stride` apart; table: 2 x positions x D / 2, cosines first.
-#include "strip.cuh"
+#include "turn.cuh"
 
 using namespace lab;
-
-// N floats of the table.
-template <int N> __device__ __forceinline__ void load_floats(float (&to)[N], const float* from) {
-    constexpr int EACH = N > 1 ? 4 : 1;
-#pragma unroll
-    for (int i = 0; i < N; i += EACH) {
-        float cells[EACH];
-        load_cells(cells, from + i);
-#pragma unroll
-        for (int k = 0; k < EACH; ++k) to[i + k] = cells[k];
-    }
-}
 
 // ANCHOR: rope
 template <class T, int N>
@@ -36,17 +24,10 @@ __global__ void __launch_bounds__(PASS_THREADS)
     if (r >= rows) return;
     const float* angles = table + r % positions * 1ll * half + c;
     T* at = x + r * stride + h * 2 * half + c;
-    float cosine[N], sine[N], first[N], second[N];
-    load_floats(cosine, angles);
-    load_floats(sine, angles + positions * 1ll * half);
+    float first[N], second[N];
     load_cells<N>(first, at);
     load_cells<N>(second, at + half);
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        float s = is_back ? -sine[i] : sine[i], x_c = first[i];
-        first[i] = x_c * cosine[i] - second[i] * s;
-        second[i] = second[i] * cosine[i] + x_c * s;
-    }
+    turn_pairs(first, second, angles, positions * 1ll * half, is_back);
     store_cells<N>(at, first);
     store_cells<N>(at + half, second);
 }

@@ -121,7 +121,35 @@ impl Sizes {
     }
 }
 
+/// A cache of keys or values: \[B, NH, room, D\], whose first positions are those of the rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// The cache.
+    pub slot: Slot,
+    /// Positions that it has room for, S or more.
+    pub positions: usize,
+}
+
 impl SplitHeads {
+    /// Adds the launch whose heads go to the first positions of a cache.
+    ///
+    /// # Errors
+    /// As [`SplitHeads::add_forward`]; there is no room for all positions.
+    pub fn add_into_room(&self, plan: &mut Plan, room: Room) -> Result<(), Error> {
+        let Self { dtype, batch, positions, heads, width, from, from_stride, .. } = *self;
+        let sizes = Sizes { dtype, batch, positions, heads, width };
+        sizes.check("split_heads")?;
+        if room.positions < positions {
+            let expected = format!("for at least {positions} positions");
+            return Err(Error::bad("room of split_heads", expected, room.positions));
+        }
+        let all = batch * heads * room.positions * width;
+        check_rows("split_heads", "from", from, [batch * positions, heads * width, from_stride])?;
+        check_lengths("split_heads", &[("room", Some(room.slot), all)])?;
+        let strides = HeadLayout::HeadsFirst.strides([room.positions, heads, width]);
+        sizes.launch(plan, [from, room.slot], [sizes.in_rows(from_stride), strides])
+    }
+
     /// Adds the launch; the heads.
     ///
     /// # Errors

@@ -4,10 +4,11 @@
 //! each operation here is one pass over its tensors, or as few as there can be, and all of them give the same bits each run.
 //!
 //! An operation is a struct of slots and sizes that adds its launches to a plan: [`RmsNorm`], [`GatedHeadNorm`], [`SwiGlu`],
-//! [`SoftCapGates`], [`Embedding`], [`CrossEntropy`], [`AdamW`], [`SplitHeads`], [`MergeHeads`], [`Rope`], [`Dropout`]. Each is also a version of this
+//! [`SoftCapGates`], [`Embedding`], [`CrossEntropy`], [`AdamW`], [`SplitHeads`], [`MergeHeads`], [`Rope`], [`AppendToCache`], [`Dropout`]. Each is also a version of this
 //! stage by itself.
 
 mod adamw;
+mod append;
 mod checks;
 mod cross_entropy;
 mod dropout;
@@ -24,6 +25,7 @@ mod swiglu;
 use lab_harness::Stage;
 
 pub use adamw::{ADAMW, AdamW, Progress};
+pub use append::{APPEND_TO_CACHE, AppendToCache};
 pub use cross_entropy::{CROSS_ENTROPY, CROSS_ENTROPY_BACK, CrossEntropy, CrossEntropyOut};
 pub use dropout::{DROPOUT, Dropout};
 pub use embedding::{EMBEDDING, EMBEDDING_BACK, Embedding, EmbeddingUpstream};
@@ -32,7 +34,7 @@ pub use head_norm::{
     GatedHeadNorm, GatedHeadNormGradients, GatedHeadNormUpstream, HEAD_NORM, HEAD_NORM_BACK,
     HeadLayout,
 };
-pub use heads::{MERGE_HEADS, MergeHeads, SPLIT_HEADS, SplitHeads};
+pub use heads::{MERGE_HEADS, MergeHeads, Room, SPLIT_HEADS, SplitHeads};
 pub use pass::{Formula, Pass};
 pub use rms_norm::{RMS_NORM, RMS_NORM_BACK, RmsNorm, RmsNormOut, RmsNormSaved, RmsNormUpstream};
 pub use rope::{ROPE, Rope};
@@ -61,6 +63,7 @@ pub static STAGE: Stage = Stage {
         &SPLIT_HEADS,
         &MERGE_HEADS,
         &ROPE,
+        &APPEND_TO_CACHE,
         &DROPOUT,
         &EMBEDDING,
         &EMBEDDING_BACK,

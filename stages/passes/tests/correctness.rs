@@ -4,8 +4,8 @@
 use lab_harness::suite::{assert_right_within, assert_version, in_all_types};
 use lab_harness::{Dims, Problem, random_problems, stage_checks};
 use passes::{
-    ADAMW, CROSS_ENTROPY, CROSS_ENTROPY_BACK, DROPOUT, EMBEDDING, EMBEDDING_BACK, HEAD_NORM,
-    HEAD_NORM_BACK, MERGE_HEADS, RMS_NORM, RMS_NORM_BACK, ROPE, SOFT_CAP_GATES,
+    ADAMW, APPEND_TO_CACHE, CROSS_ENTROPY, CROSS_ENTROPY_BACK, DROPOUT, EMBEDDING, EMBEDDING_BACK,
+    HEAD_NORM, HEAD_NORM_BACK, MERGE_HEADS, RMS_NORM, RMS_NORM_BACK, ROPE, SOFT_CAP_GATES,
     SOFT_CAP_GATES_BACK, SPLIT_HEADS, STAGE, SWIGLU, SWIGLU_BACK,
 };
 
@@ -42,6 +42,7 @@ fn heads() {
 #[test]
 fn rope() {
     assert_version(&STAGE, &ROPE);
+    assert_version(&STAGE, &APPEND_TO_CACHE);
 }
 
 #[test]

@@ -439,8 +439,8 @@ fn a_language_model_of_transformers_gives_the_logits_that_it_gave_there() {
         ),
         (
             "\"xlstm\"",
-            "\"llama\"",
-            "model_type of again/config.json: expected \"xlstm\", got \"llama\"",
+            "\"llama\", \"hidden_act\": \"gelu\"",
+            "hidden_act of again/config.json: expected \"silu\", got \"gelu\"",
         ),
         ("{", "", "again/config.json: expected JSON"),
     ] {
@@ -466,6 +466,54 @@ fn a_language_model_of_transformers_gives_the_logits_that_it_gave_there() {
     lab.refuses("info again", "again/model.safetensors: No such file or directory");
     std::fs::remove_file(lab.at("again/config.json")).unwrap();
     lab.refuses("info again", "again/config.json: No such file or directory");
+}
+
+/// Whose heads are wider than the stream over them, whose norms and angles are other than usual; there and back.
+#[test]
+fn a_llama_of_transformers_gives_the_logits_that_it_gave_there() {
+    let lab = Lab::new();
+    let recorded = RECORDED.replace("xlstm", "llama");
+    let tensors_of = |path: &Path| tensor::read(path).unwrap();
+    let expected = tensors_of(&Path::new(&recorded).join("logits.safetensors"))["logits"].values();
+    let input = format!("--input {recorded}/logits.safetensors --output out.safetensors");
+    let logits_of = |model: &str| {
+        lab.says(&format!("logits {model} {input}"));
+        tensors_of(&lab.at("out.safetensors"))["logits"].values()
+    };
+    let first = logits_of(&recorded);
+    let error = largest(first.iter().zip(&expected).map(|(a, b)| a - b));
+    assert!(error <= 1e-5 * largest(expected.iter().copied()), "{error}");
+
+    let said = lab.json(&format!("convert {recorded} --out again"));
+    assert_eq!((&said["format"], &said["parameters"]), (&"transformers".into(), &25_568.into()));
+    let same = tensors_of(&Path::new(&recorded).join("model.safetensors"));
+    assert!(tensors_of(&lab.at("again/model.safetensors")) == same, "other weights");
+    assert!(logits_of("again") == first);
+    let facts = lab.json(&format!("info {recorded}"));
+    assert_eq!(facts["model"]["mixers"], "attention", "{facts}");
+    assert_eq!((&facts["state_bytes"], &facts["cache_bytes_per_token"]), (&0.into(), &512.into()));
+    let wrote = lab.says("generate again --prompt \u{1}\u{2} --length 20 --temperature 0");
+    assert_eq!(wrote.len(), 2 + 20 + 1);
+    let said = "mixer: expected vlstm, as xlstm_large has it, got attention";
+    lab.refuses("convert again --out large.safetensors", said);
+
+    let config = String::from_utf8(lab.read("again/config.json")).unwrap();
+    for (from, to, said) in [
+        (
+            "\"num_key_value_heads\": 1",
+            "\"num_key_value_heads\": 2",
+            "k.weight': expected f32 [64, 32], got f32 [32, 32]",
+        ),
+        (
+            "\"tie_word_embeddings\": false",
+            "\"tie_word_embeddings\": true",
+            "tie_word_embeddings of again/config.json: expected false, got true",
+        ),
+    ] {
+        assert!(config.contains(from), "{from}: {config}");
+        lab.write("again/config.json", config.replace(from, to).as_bytes());
+        lab.refuses("info again", said);
+    }
 }
 
 /// All that a training may be told beside its sizes, and that it goes on with it; and to transformers and back.
@@ -522,8 +570,235 @@ fn a_language_model_is_trained_in_parts_and_tells_how_it_goes() {
         lab.refuses(&format!("train t.txt {TINY} {options} --out n.safetensors"), said);
     }
     let resumed = asked.replace("--accumulate 2", "--accumulate 1");
-    let said = "--accumulate: expected 2, as it was begun, got 1";
+    let said = "--accumulate: expected 2, as it was begun, got its default";
     lab.refuses(&format!("{resumed} --out m.safetensors --resume"), said);
+}
+
+/// A block of each mixer: trained, gone on with, judged and made to write as the vLSTM alone is.
+#[test]
+fn a_language_model_has_the_mixers_that_it_is_told() {
+    let lab = Lab::new();
+    let sizes = "--width 64 --heads 2 --blocks 2 --vocabulary 128 --window 16 --batch 2";
+    let mixers = format!("{sizes} --mixer vlstm:attention --kv-heads 1");
+    let train = format!("train t.txt {mixers} --steps 4 --lr 0.02 --warm-up 0 --look-every 2");
+    let report = lab.json(&format!("{train} --out whole.safetensors"));
+    let looks = report["looks"].as_array().unwrap();
+    assert!(number(&looks[1]["loss"]) < number(&looks[0]["loss"]), "{report}");
+    assert_eq!(report["settings"]["sizes"]["mixer"], "1 vlstm : 1 attention", "{report}");
+    let again = lab.json(&format!("{train} --out whole.safetensors --resume"));
+    assert_eq!((&again["looks"], &again["resumed"]), (&report["looks"], &true.into()));
+
+    let judged = lab.json("eval whole.safetensors t.txt");
+    assert!(number(&judged["loss"]) < number(&looks[0]["loss"]), "{judged}");
+    let wrote = lab.says("generate whole.safetensors --prompt fox --length 30 --temperature 0");
+    assert_eq!(wrote.len(), 3 + 30 + 1);
+    let facts = lab.json("info whole.safetensors");
+    assert_eq!(facts["model"]["mixers"], "1 vlstm : 1 attention", "{facts}");
+    // Of a token keys and values of one head of 32 columns; of the other block 2 heads of 16 keys and 32 values.
+    let memory = (&facts["state_bytes"], &facts["cache_bytes_per_token"]);
+    assert_eq!(memory, (&(4 * 2 * (16 * 32 + 16 + 1)).into(), &(4 * 2 * 32).into()), "{facts}");
+    let said = String::from_utf8(lab.says("info whole.safetensors")).unwrap();
+    let line = "  mixers: 1 vlstm : 1 attention; in attention 1 heads of keys and values";
+    assert!(said.lines().any(|own| own == line), "{said}");
+    let times = lab.json(&format!("profile {mixers} --runs 1"));
+    let rows = times["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["layer"] == "attention_layer"), "{times}");
+
+    // What goes step by step.
+    let steps = TINY.replace("--blocks 1", "--blocks 2 --mixer lstm:slstm");
+    lab.says(&format!(
+        "train t.txt {steps} --steps 2 --warm-up 0 --accumulate 2 --out steps.safetensors"
+    ));
+    let wrote = lab.says("generate steps.safetensors --prompt fox --length 20");
+    assert_eq!(wrote.len(), 3 + 20 + 1);
+    let facts = lab.json("info steps.safetensors");
+    // h and c; h, c, n and m: of 32 units each.
+    let memory = (&facts["state_bytes"], &facts["cache_bytes_per_token"]);
+    assert_eq!(memory, (&(4 * 6 * 32).into(), &0.into()), "{facts}");
+
+    let resumed = train.replace("vlstm:attention --kv-heads 1", "vlstm");
+    for (arguments, said) in [
+        (
+            format!("{resumed} --out whole.safetensors --resume"),
+            "--kv-heads: expected 1, as it was begun, got its default",
+        ),
+        (
+            format!("{} --out whole.safetensors --resume", train.replace("vlstm:", "")),
+            "--mixer: expected \"1 vlstm : 1 attention\", as it was begun, got \"attention\"",
+        ),
+        (
+            "convert whole.safetensors --out n".to_owned(),
+            "mixer: expected vlstm or attention alone, as transformers has them, got 1 vlstm : 1 attention",
+        ),
+        (
+            "convert whole.safetensors --out n.safetensors".to_owned(),
+            "mixer: expected vlstm, as xlstm_large has it, got 1 vlstm : 1 attention",
+        ),
+        (
+            format!("train t.txt {steps} --dtype bf16 --out n.safetensors"),
+            "dtype of the lstm: expected f32, got bf16",
+        ),
+        (
+            format!("train t.txt {sizes} --mixer gru --out n.safetensors"),
+            "mixer: expected one of vlstm, attention, lstm, slstm, or at most 8 runs of them",
+        ),
+        (
+            format!("train t.txt {sizes} --kv-heads 1 --out n.safetensors"),
+            "heads of k and v: expected a mixer with attention, got none",
+        ),
+        (
+            format!("train t.txt {mixers} --out n.safetensors").replace("heads 1", "heads 3"),
+            "heads of k and v: expected a divisor of all heads, 2, got 3",
+        ),
+    ] {
+        lab.refuses(&arguments, said);
+    }
+}
+
+/// Files of tokens are what their texts are: the same model comes of them.
+#[test]
+fn a_language_model_is_trained_on_files_of_tokens() {
+    let lab = Lab::new();
+    std::fs::create_dir(lab.at("texts")).unwrap();
+    lab.write("texts/a.txt", TEXT.repeat(3).as_bytes());
+    lab.write("texts/b.txt", TEXT.repeat(5).as_bytes());
+    let said = lab.json("tokenize texts --out t.tokens");
+    let bytes = 8 * TEXT.len();
+    assert_eq!((&said["bytes"], &said["tokens"]), (&bytes.into(), &bytes.into()), "{said}");
+    assert_eq!((&said["vocabulary"], &said["texts"]), (&256.into(), &2.into()), "{said}");
+    assert_eq!(lab.read("t.tokens").len(), 40 + 2 * bytes);
+
+    // Tokens of bytes are of 256, so is the model.
+    let train = format!("{} --steps 2 --warm-up 0", TINY.replace("128", "256"));
+    let of_text = lab.json(&format!("train t.txt {train} --out text.safetensors"));
+    let of_tokens = lab.json(&format!("train t.tokens {train} --out tokens.safetensors"));
+    assert_eq!((&of_text["looks"], &of_text["bytes"]), (&of_tokens["looks"], &of_tokens["bytes"]));
+    let judged = lab.json("eval text.safetensors t.txt");
+    let again = lab.json("eval tokens.safetensors t.tokens");
+    assert_eq!(
+        (&judged["bits_a_byte"], &judged["bytes"]),
+        (&again["bits_a_byte"], &again["bytes"])
+    );
+
+    lab.write("other.tokens", &lab.read("t.tokens"));
+    lab.write("other.tokenizer.json", b"{}");
+    lab.write("cut.tokens", &lab.read("t.tokens")[..99]);
+    lab.write("empty.txt", b"");
+    for (arguments, said) in [
+        (
+            "train t.tokens t.txt",
+            "TEXT: expected texts alone, or files of tokens alone, got t.txt beside t.tokens",
+        ),
+        (
+            "train t.tokens --vocabulary 255",
+            "--vocabulary: expected at least 256, of which the tokens are, got 255",
+        ),
+        ("train cut.tokens", "length of cut.tokens: expected 728, of 344 tokens, got 99"),
+        (
+            "train t.tokens other.tokens",
+            "TEXT: expected tokens of the tokenizer beside t.tokens, got other.tokens",
+        ),
+        (
+            "train t.txt --out other.safetensors",
+            "tokenizer: expected none beside other.safetensors, whose tokens are bytes",
+        ),
+        ("tokenize t.tokens", "TEXT: expected a text, got tokens, t.tokens"),
+        ("tokenize none.txt", "none.txt: No such file or directory"),
+        ("tokenize empty.txt", "tokens of the texts: expected 1 to 1073741824, got 0"),
+        (
+            "tokenize t.txt --out other.tokens",
+            "tokenizer: expected no tokenizer beside other.tokens, whose tokens are bytes",
+        ),
+        ("tokenize t.txt --out no/t.tokens", "no/t.tokens: No such file or directory"),
+        ("tokenize t.txt --bpe 300 --tokenizer t.json", "--tokenizer"),
+    ] {
+        let out = if arguments.contains("--out") { "" } else { " --out n.safetensors" };
+        lab.refuses(&format!("{arguments}{out}"), said);
+    }
+    if cfg!(not(feature = "tokenizers")) {
+        let end = "expected a lab with the feature 'tokenizers', got one without";
+        lab.refuses(
+            "tokenize t.txt --bpe 300 --out n.tokens",
+            &format!("BPE of 300 tokens: {end}"),
+        );
+        lab.says(&format!("train other.tokens {train} --out n.safetensors"));
+        assert_eq!(lab.read("n.tokenizer.json"), b"{}");
+        let said = format!("tokenizer n.tokenizer.json: {end}");
+        lab.refuses("generate n.safetensors --length 4", &said);
+        lab.refuses("eval n.safetensors t.txt", &said);
+        // Of tokens it need not make any.
+        lab.says("eval n.safetensors t.tokens");
+        lab.says("convert n.safetensors --out n");
+        assert_eq!(lab.read("n/tokenizer.json"), b"{}");
+    }
+}
+
+/// A tokenizer that was learnt here goes with the tokens, with the model, and with what is converted.
+#[cfg(feature = "tokenizers")]
+#[test]
+fn a_language_model_keeps_its_tokenizer() {
+    let lab = Lab::new();
+    let said = lab.json("tokenize t.txt --out t.tokens --bpe 280");
+    assert_eq!(said["vocabulary"], 280, "{said}");
+    let tokens = said["tokens"].as_u64().unwrap();
+    assert!(2 * tokens < 8 * TEXT.len() as u64, "{said}");
+    let made = lab.read("t.tokenizer.json");
+    lab.says("tokenize t.txt --out u.tokens --tokenizer t.tokenizer.json");
+    assert!(lab.read("u.tokens") == lab.read("t.tokens"));
+    let sizes = TINY.replace("128", "280").replace("--window 16", "--window 8");
+    let options = "--steps 200 --lr 0.02 --warm-up 0 --sample-every 200 --sample-prompt fox";
+    lab.says(&format!("train t.tokens {sizes} {options} --out m.safetensors"));
+    assert!(lab.read("m.tokenizer.json") == made);
+    let wrote = lab.says("generate m.safetensors --prompt fox --length 4 --temperature 0");
+    let wrote = String::from_utf8(wrote).unwrap();
+    assert!(wrote.starts_with("fox jumps over"), "{wrote}");
+    let [text, tokens] =
+        ["t.txt", "t.tokens"].map(|of| lab.json(&format!("eval m.safetensors {of}")));
+    assert_eq!((&text["loss"], &text["bits_a_byte"]), (&tokens["loss"], &tokens["bits_a_byte"]));
+    assert!(number(&text["bits_a_byte"]) < number(&text["loss"]), "{text}");
+    lab.says("convert m.safetensors --out m");
+    assert!(lab.read("m/tokenizer.json") == made);
+    let again = lab.says("generate m --prompt fox --length 4 --temperature 0");
+    assert_eq!(String::from_utf8(again).unwrap(), wrote);
+}
+
+/// Each mixer learns the same, has as many parameters, and is drawn.
+#[test]
+fn a_language_model_recalls() {
+    let lab = Lab::new();
+    let asked = "recall --keys 4 --values 2 --width 16 --batch 4 --out r.svg";
+    let options = "--mixer attention --mixer lstm --steps 40 --lr 0.03";
+    let report = lab.json(&format!("{asked} {options}"));
+    assert_eq!(report["pairs"], serde_json::json!([2, 4]), "{report}");
+    let mixers = report["mixers"].as_array().unwrap();
+    let names: Vec<&Value> = mixers.iter().map(|own| &own["mixer"]).collect();
+    assert_eq!(names, ["attention", "lstm"], "{report}");
+    let [first, second] = [0, 1].map(|n| number(&mixers[n]["parameters"]));
+    assert!((first - second).abs() <= 3.0 * 16.0 * 8.0, "{report}");
+    for own in mixers {
+        let shares = own["accuracy"].as_array().unwrap();
+        assert!(shares.len() == 2 && shares.iter().all(|s| (0.0..=1.0).contains(&number(s))));
+    }
+    // Attention sees all pairs.
+    assert!(number(&mixers[0]["accuracy"][0]) > 0.9, "{report}");
+    let drawn = String::from_utf8(lab.read("r.svg")).unwrap();
+    let drawn = roxmltree::Document::parse(&drawn).unwrap();
+    let words: Vec<&str> = drawn.descendants().filter_map(|n| n.text()).map(str::trim).collect();
+    for word in ["attention", "lstm", "a guess", "pairs"] {
+        assert!(words.contains(&word), "{word}: {words:?}");
+    }
+    for (options, said) in [
+        ("--width 48", "keys of a head: expected a multiple of 16 from 16 to 256, got 24"),
+        ("--mixer gru", "mixer: expected one of vlstm, attention, lstm, slstm"),
+        ("--keys 3", "--keys: expected 2, 4, 8, …, 256, got 3"),
+        ("--keys 257", "keys: expected 1 to 256, got 257"),
+        ("--values 1", "values: expected 2 to 256, got 1"),
+        ("--steps 0", "--steps: expected 1 to 1048576, got 0"),
+        ("--lr 0", "rate: expected a number above 0, got 0"),
+        ("--out no/n.svg", "no/n.svg: No such file or directory"),
+    ] {
+        lab.refuses(&format!("recall {options}"), said);
+    }
 }
 
 /// The memory of a training is known before any of it is taken, and so much less than all activations would take.

@@ -1,9 +1,10 @@
 // What a training step of a language model does beside the model: its windows of tokens, and its loss kept for the host.
 //
 //   inputs[b, s]  = tokens[order[step B + b] + s]            s from 0 to S − 1
-//   targets[b, s] = tokens[order[step B + b] + s + 1]        −1 in rows without a window
+//   targets[b, s] = wanted[order[step B + b] + s]            −1 in rows without a window
 //   losses[step]  = loss
 //
+// wanted: of each token its target, mostly the next token: it is `tokens` from the second on then.
 // order: first tokens of all windows of an epoch, in the order in which they come. The last step may have fewer than B of them:
 // the other rows have token 0, and no target. The step is that which comes, in lab/progress.cuh NEXT: the optimizer's first
 // launch makes NOW of it.
@@ -16,15 +17,15 @@ using namespace lab;
 constexpr int THREADS = 256;
 
 __global__ void __launch_bounds__(THREADS)
-    gather_tokens(const int* __restrict__ tokens, const int* __restrict__ order, const long long* __restrict__ counts,
+    gather_tokens(const int* __restrict__ tokens, const int* __restrict__ wanted, const int* __restrict__ order, const long long* __restrict__ counts,
                   int* __restrict__ inputs, int* __restrict__ targets, int windows, int S, int B) {
     long long n = blockIdx.x * 1ll * THREADS + threadIdx.x;
     if (n >= S * 1ll * B) return;
     long long window = counts[COUNTS + STEP] * B + n / S;
     bool there = window < windows;
-    const int* from = tokens + (there ? order[window] + n % S : 0);
-    inputs[n] = there ? from[0] : 0;
-    targets[n] = there ? from[1] : -1;
+    long long from = there ? order[window] + n % S : 0;
+    inputs[n] = there ? tokens[from] : 0;
+    targets[n] = there ? wanted[from] : -1;
 }
 
 // By one thread.

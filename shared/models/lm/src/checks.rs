@@ -6,7 +6,9 @@ use lab_harness::suite::{Check, Suite};
 use lab_layers::Init;
 
 use crate::reference::loss_and_gradients;
-use crate::{Config, Evaluated, Evaluator, Model, Schedule, Tokens, Trainer, Writer};
+use crate::{
+    Config, Evaluated, Evaluator, Mixer, Mixers, Model, Schedule, Tokens, Trainer, Writer,
+};
 
 /// The checks of this crate. They stand on the passes between mixers most of all.
 pub static SUITE: Suite = Suite { name: "lab-lm", stage: "passes", checks: CHECKS };
@@ -32,9 +34,31 @@ fn small() -> Model {
     Model { hidden: 48, ..Model::xlstm(19, 64, 2, 2) }
 }
 
+/// The same sizes, with attention in the second block, whose two heads share keys and values.
+fn mixed() -> Model {
+    small().with_mixers("1 vlstm : 1 attention".parse().expect("a pattern"), Some(1))
+}
+
+/// One block, with attention whose heads share nothing.
+fn attention() -> Model {
+    Model { blocks: 1, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
+}
+
+/// An LSTM and an sLSTM.
+fn recurrent() -> Model {
+    Model { hidden: 24, ..Model::xlstm(19, 32, 2, 2) }
+        .with_mixers("lstm : slstm".parse().expect("a pattern"), None)
+}
+
+/// The types that a model runs in: those of the trainer, but for an LSTM and an sLSTM.
+fn dtypes_of(model: &Model) -> &'static [DType] {
+    let is_recurrent = model.mixers.has(Mixer::Lstm) || model.mixers.has(Mixer::Slstm);
+    if is_recurrent { &[DType::F32] } else { &[DType::F32, DType::BF16] }
+}
+
 fn tokens(len: usize, words: usize) -> Tokens {
     let id = |n: usize| ((n * n / 3 + n % 7 * 5) % words) as i32;
-    Tokens { ids: (0..len).map(id).collect() }
+    Tokens::of_ids((0..len).map(id).collect())
 }
 
 /// Parameters none of which is as nothing to the loss: gates that open, norms that are not all alike.
@@ -65,9 +89,14 @@ fn norm(values: &[f64]) -> f64 {
 }
 
 /// The loss and each gradient of a first step, in both types; the last batch is not full. In one piece; and in two parts, each with its
-/// logits in pieces, with a z-loss.
+/// logits in pieces, with a z-loss. Of two mixers, of attention alone, and of what goes step by step.
 fn a_step_follows_the_reference(device: &Device) {
-    let model = small();
+    for model in [mixed(), attention(), recurrent()] {
+        assert_step_right(device, model);
+    }
+}
+
+fn assert_step_right(device: &Device, model: Model) {
     let window = 21;
     let data = tokens(3 * window + 1, model.vocabulary);
     let starts = data.starts(window);
@@ -82,6 +111,9 @@ fn a_step_follows_the_reference(device: &Device) {
     for (dtype, bound, config) in
         [(DType::F32, 2e-5, whole), (DType::F32, 2e-5, parts), (DType::BF16, 0.12, parts)]
     {
+        if !dtypes_of(&model).contains(&dtype) {
+            continue;
+        }
         let (loss, gradients) =
             loss_and_gradients(&model, &parameters, &inputs, &targets, [3, window], config.z_loss);
         let config = Config { dtype, ..config };
@@ -172,7 +204,7 @@ fn gradients_are_of_what_dropout_has_left(device: &Device) {
 
 /// Bit for bit: stopped within an epoch, and without a stop.
 fn a_resumed_training_is_the_same(device: &Device) {
-    let model = small();
+    let model = mixed();
     let data = tokens(300, model.vocabulary);
     let starts = data.starts(24);
     let config = Config { window: 24, batch: 2, accumulate: 2, dropout: 0.1, ..Config::default() };
@@ -199,18 +231,29 @@ fn tempfile_directory() -> std::path::PathBuf {
     directory
 }
 
-/// Token by token, in one piece, and as windows of an evaluation.
+/// Token by token, in one piece, and as windows of an evaluation. Of two mixers, of attention alone, and of what goes step by step.
 fn a_writer_reads_as_the_model_does(device: &Device) {
-    let model = small();
+    for model in [mixed(), attention(), recurrent()] {
+        assert_writes_as_it_reads(device, model);
+    }
+}
+
+fn assert_writes_as_it_reads(device: &Device, model: Model) {
     let parameters = spread(&model, 5);
     let data = tokens(34, model.vocabulary);
     for (dtype, bound) in [(DType::F32, 2e-4), (DType::BF16, 0.25)] {
+        if !dtypes_of(&model).contains(&dtype) {
+            let said = Writer::new(device, model, &parameters, dtype, 1).err().unwrap();
+            let expected = "dtype of the lstm: expected f32, got bf16";
+            assert!(said.to_string().ends_with(expected), "{said}");
+            continue;
+        }
         let window = 33;
         let of = Evaluated { model, parameters: &parameters, dtype, batch: 2, window, data: &data };
         let mut evaluator = Evaluator::of_logits(device, of).unwrap();
         let logits = evaluator.logits(&[0]).unwrap().values();
         let row = |t: usize| &logits[t * model.vocabulary..][..model.vocabulary];
-        let mut writer = Writer::new(device, model, &parameters, dtype).unwrap();
+        let mut writer = Writer::new(device, model, &parameters, dtype, window).unwrap();
         let near = |found: &[f64], t: usize| {
             let worst = found.iter().zip(row(t)).map(|(f, e)| (f - e).abs()).fold(0.0, f64::max);
             assert!(worst <= bound, "{dtype}, behind token {t}: {worst}");
@@ -223,14 +266,25 @@ fn a_writer_reads_as_the_model_does(device: &Device) {
             }
             near(&found, window - 1);
         }
+        if model.mixers.has(Mixer::Attention) {
+            let said = writer.next(1).unwrap_err().to_string();
+            let expected = "tokens to read: expected at most 33, as there is room for, got 34";
+            assert_eq!(said, expected);
+        }
     }
 }
 
 /// A period of words is known by heart after some steps.
 fn a_text_is_learnt(device: &Device) {
+    let model = Model { hidden: 64, ..Model::xlstm(256, 64, 2, 1) };
+    assert_learns(device, model);
+    let model = Model { hidden: 32, ..Model::xlstm(128, 32, 2, 1) };
+    assert_learns(device, model.with_mixers(Mixers::only(Mixer::Attention), Some(1)));
+}
+
+fn assert_learns(device: &Device, model: Model) {
     let text = b"the lazy dog sleeps. ".repeat(12);
     let data = Tokens::of_bytes(&text);
-    let model = Model { hidden: 64, ..Model::xlstm(256, 64, 2, 1) };
     let config = Config {
         window: 32,
         batch: 4,
@@ -242,7 +296,7 @@ fn a_text_is_learnt(device: &Device) {
     let first = trainer.epoch().unwrap().loss;
     // They follow the training without being told.
     let mut beside = Evaluator::beside(&trainer, config.batch).unwrap();
-    let mut writing = Writer::beside(&trainer).unwrap();
+    let mut writing = Writer::beside(&trainer, 64).unwrap();
     let mut last = first;
     for _ in 0..30 {
         last = trainer.epoch().unwrap().loss;
@@ -255,21 +309,24 @@ fn a_text_is_learnt(device: &Device) {
     let evaluated = evaluator.mean_loss(&starts).unwrap();
     assert!(evaluated < 1.2 * last + 0.01, "{evaluated} for {last}");
     assert!(beside.mean_loss(&starts).unwrap() == evaluated, "beside the training");
-    let mut writer = Writer::new(device, model, &parameters, config.dtype).unwrap();
+    let mut writer = Writer::new(device, model, &parameters, config.dtype, 64).unwrap();
     let mut logits = writer.read(&data.ids[..24]).unwrap();
     assert!(writing.read(&data.ids[..24]).unwrap() == logits, "beside the training");
     let mut sampler = crate::Sampler::new(0.0, 0, 1.0, 1.0, 0).unwrap();
     let mut written = data.ids[..24].to_vec();
-    for _ in 0..40 {
+    // Attention knows no position but those of a window.
+    let more = if model.mixers.has(Mixer::Attention) { window - 24 } else { 40 };
+    for _ in 0..more {
         let token = sampler.draw(&logits, &written);
         written.push(token);
         logits = writer.next(token).unwrap();
     }
-    assert_eq!(written, data.ids[..64]);
+    assert_eq!(written, data.ids[..24 + more]);
 }
 
 fn what_cannot_be_trained_is_refused(device: &Device) {
     let model = small();
+    let attention = Mixers::only(Mixer::Attention);
     let data = tokens(100, model.vocabulary);
     let starts = data.starts(24);
     let said = |model: Model, config: Config, data: &Tokens, starts: &[usize]| {
@@ -280,6 +337,23 @@ fn what_cannot_be_trained_is_refused(device: &Device) {
         (
             said(Model { keys: 24, ..model }, config, &data, &starts),
             "keys of a head: expected a multiple of 16 from 16 to 256, got 24",
+        ),
+        (
+            said(model.with_mixers(Mixers::default(), Some(1)), config, &data, &starts),
+            "heads of k and v: expected a mixer with attention, got none",
+        ),
+        (
+            said(model.with_mixers(attention, Some(3)), config, &data, &starts),
+            "heads of k and v: expected a divisor of all heads, 2, got 3",
+        ),
+        (
+            said(
+                Model { values: 24, ..model.with_mixers(attention, None) },
+                config,
+                &data,
+                &starts,
+            ),
+            "columns of a head of attention: expected a multiple of 16 from 16 to 256, got 24",
         ),
         (
             said(model, Config { dtype: DType::F64, ..config }, &data, &starts),

@@ -3,11 +3,14 @@
 use lab_harness::Error;
 use sha2::{Digest, Sha256};
 
-/// A stream of tokens. A window at start s has the S tokens from s on, and each token's target is the one behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A stream of tokens. A window at start s has the S tokens from s on, and each token's target is the one behind it, unless it has one of
+/// its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
     /// From 0 to V − 1.
     pub ids: Vec<i32>,
+    /// Of each token its target, from 0 to V − 1, or −1 for none.
+    pub targets: Option<Vec<i32>>,
 }
 
 /// The most tokens: kernels count in 32 bits.
@@ -16,7 +19,12 @@ const MOST: usize = 1 << 30;
 impl Tokens {
     /// The bytes of a text, a token each.
     pub fn of_bytes(text: &[u8]) -> Self {
-        Self { ids: text.iter().map(|&byte| i32::from(byte)).collect() }
+        Self::of_ids(text.iter().map(|&byte| i32::from(byte)).collect())
+    }
+
+    /// These, each the target of the one before.
+    pub fn of_ids(ids: Vec<i32>) -> Self {
+        Self { ids, targets: None }
     }
 
     /// The starts of windows one behind the other, each with the target of its last token.
@@ -41,6 +49,16 @@ impl Tokens {
             let expected = format!("0 to {}", vocabulary - 1);
             return Err(Error::bad(format!("token {at} of the data"), expected, self.ids[at]));
         }
+        if let Some(targets) = &self.targets {
+            if targets.len() != len {
+                let expected = format!("{len}, as there are tokens");
+                return Err(Error::bad("targets of the data", expected, targets.len()));
+            }
+            if let Some(at) = targets.iter().position(|id| *id != -1 && !is_known(id)) {
+                let expected = format!("-1 to {}", vocabulary - 1);
+                return Err(Error::bad(format!("target {at} of the data"), expected, targets[at]));
+            }
+        }
         if starts.is_empty() {
             return Err(Error::bad("windows", "at least 1", 0));
         }
@@ -58,6 +76,10 @@ impl Tokens {
         let mut hash = Sha256::new();
         hash.update(format!("tokens {};", self.ids.len()));
         self.ids.iter().for_each(|id| hash.update(id.to_le_bytes()));
+        if let Some(targets) = &self.targets {
+            hash.update(";targets;");
+            targets.iter().for_each(|id| hash.update(id.to_le_bytes()));
+        }
         starts.iter().for_each(|&start| hash.update((start as u64).to_le_bytes()));
         format!("{:x}", hash.finalize())
     }

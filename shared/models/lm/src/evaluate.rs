@@ -7,8 +7,8 @@ use lab_harness::{Binding, Error, Tensor, Tensors};
 use lab_layers::{HeadLoss, Memory, Tape};
 use lab_training::Step as _;
 
-use crate::model::{HEAD, LOGIT_CAP};
-use crate::step::add_windows;
+use crate::model::HEAD;
+use crate::step::{TARGETS, add_data, add_windows};
 use crate::{Config, Model, Tokens, Trainer};
 
 /// A model that gives losses of windows, or its logits.
@@ -64,8 +64,9 @@ impl Evaluator {
     /// That gives losses. Logits are made for some rows at a time, and are not kept.
     ///
     /// # Errors
-    /// Sizes that no kernel takes; parameters that are not the model's; what the device says.
+    /// Sizes that no kernel takes; parameters that are not the model's; tokens with targets of their own; what the device says.
     pub fn of_losses(device: &Device, of: Evaluated<'_>) -> Result<Self, Error> {
+        check_targets(of.data.targets.is_some())?;
         Self::new(device, of, &|tape, y, targets| add_losses(tape, &of.model, y, targets))
     }
 
@@ -73,11 +74,12 @@ impl Evaluator {
     /// training has them.
     ///
     /// # Errors
-    /// What the device says.
+    /// Tokens with targets of their own; what the device says.
     pub fn beside(trainer: &Trainer, batch: usize) -> Result<Self, Error> {
         let (model, Config { dtype, window, .. }) = (*trainer.model(), *trainer.config());
         let step = trainer.step();
         let plan = step.binding().plan();
+        check_targets(plan.slot(TARGETS).is_some())?;
         let tokens = plan.slot(TOKENS).expect("those of the training").len();
         let add_head: AddHead<'_> = &|tape, y, targets| add_losses(tape, &model, y, targets);
         let Planned { plan, order, out } =
@@ -149,9 +151,8 @@ impl Evaluator {
         let all = self.binding.read(logits)?.values();
         let (rows, vocabulary) = (starts.len() * self.window, self.model.vocabulary);
         let stride = all.len() / (self.batch * self.window);
-        let cap = f64::from(LOGIT_CAP);
         let rows = all.chunks(stride).take(rows).flat_map(|row| &row[..vocabulary]);
-        let values: Vec<f32> = rows.map(|x| (cap * (x / cap).tanh()) as f32).collect();
+        let values: Vec<f32> = rows.map(|x| self.model.capped(*x) as f32).collect();
         Ok(Tensor::new(&[starts.len(), self.window, vocabulary], &values))
     }
 
@@ -161,6 +162,14 @@ impl Evaluator {
         let order: Vec<i32> = order.collect();
         self.binding.write(self.order, &Tensor::new(&[self.batch], &order))?;
         Ok(self.binding.run()?)
+    }
+}
+
+/// Refuses targets of their own: a mean loss is over all tokens.
+fn check_targets(has_targets: bool) -> Result<(), Error> {
+    match has_targets {
+        true => Err(Error::bad("data", "tokens, each the target of the one before", "targets")),
+        false => Ok(()),
     }
 }
 
@@ -174,11 +183,11 @@ fn planned(
 ) -> Result<Planned, Error> {
     let own = model.parameters();
     let mut plan = Plan::new(device);
-    let tokens = plan.input(TOKENS, DType::I32, &[tokens]);
+    let data = add_data(&mut plan, tokens, false);
     let order = plan.state_of_zeros(ORDER, DType::I32, &[batch]);
     let counts = plan.zeros(DType::I64, 2 * COUNTS);
     let weights = plan.input(WEIGHTS, dtype, &[own.len()]);
-    let windows = add_windows(&mut plan, tokens, order, counts, [batch, window])?;
+    let windows = add_windows(&mut plan, data, order, counts, [batch, window])?;
     let mut tape = Tape::new(&mut plan, dtype, &own, weights, None);
     let y = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
     let out = add_head(&mut tape, y, windows.targets)?;
@@ -190,7 +199,7 @@ fn add_losses(tape: &mut Tape<'_>, model: &Model, y: Slot, targets: Slot) -> Res
     let head = HeadLoss {
         targets,
         vocabulary: model.vocabulary,
-        cap: Some(LOGIT_CAP),
+        cap: model.logit_cap(),
         z_loss: 0.0,
         // Nobody asks for their mean.
         count: tape.plan().zeros(DType::I32, 1),

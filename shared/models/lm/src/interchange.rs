@@ -1,5 +1,5 @@
-//! Models as others keep them: directories of Hugging Face (`config.json` of `model_type: xlstm`, `model.safetensors`), and state
-//! dicts of `xlstm_large`.
+//! Models as others keep them: directories of Hugging Face (`config.json` of `model_type: xlstm` or `llama`, `model.safetensors`), and
+//! state dicts of `xlstm_large`.
 //!
 //! Held against transformers 5.24.0: `recorded/`.
 
@@ -12,8 +12,10 @@ use lab_harness::tensor::{self, Part};
 use lab_harness::{Error, Tensor, Tensors};
 use serde_json::{Map, Value, json};
 
-use crate::Model;
 use crate::model::{EPS, GATE_CAP, HEAD, LOGIT_CAP};
+use crate::{Mixer, Mixers, Model};
+
+mod llama;
 
 /// A model without the state of a training.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,10 +27,11 @@ pub struct Pretrained {
 }
 
 const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The one name that transformers has otherwise than `xlstm_large`.
+/// The one name that transformers' xLSTM has otherwise than `xlstm_large`.
 const EMBEDDING: [&str; 2] = ["backbone.embeddings.weight", "embedding.weight"];
 
 impl Pretrained {
@@ -59,8 +62,8 @@ impl Pretrained {
         let hidden = of_first("ffn.proj_up.weight")?;
         let has = |n: &usize| all.contains_key(&format!("backbone.blocks.{n}.norm_ffn.weight"));
         let blocks = (0..).take_while(has).count();
-        let model = Model { vocabulary, width, heads, blocks, keys, values, hidden };
-        Self { model, parameters: all }.checked()
+        let of_width = Model::xlstm(vocabulary, width, heads, blocks);
+        Self { model: Model { keys, values, hidden, ..of_width }, parameters: all }.checked()
     }
 
     /// Of a directory.
@@ -79,7 +82,11 @@ impl Pretrained {
                 }
             }
         }
-        Self { model, parameters: in_f32(all) }.checked()
+        let all = in_f32(all).into_iter().map(|(name, tensor)| match is_llama(&model) {
+            true => (llama::our_name(&name), tensor),
+            false => (name, tensor),
+        });
+        Self { model, parameters: all.collect() }.checked()
     }
 
     fn checked(self) -> Result<Self, Error> {
@@ -93,22 +100,34 @@ impl Pretrained {
     /// # Errors
     /// It cannot be written.
     pub fn write_state_dict(&self, path: &Path) -> Result<(), Error> {
-        self.write_weights(path, EMBEDDING[1])
+        if !self.model.mixers.is_default() {
+            return Err(Error::bad("mixer", "vlstm, as xlstm_large has it", self.model.mixers));
+        }
+        self.write_weights(path, str::to_owned)
     }
 
-    fn write_weights(&self, path: &Path, embedding: &str) -> Result<(), Error> {
-        let name = |own: &str| if own == EMBEDDING[1] { embedding } else { own }.to_owned();
+    fn write_weights(&self, path: &Path, name: impl Fn(&str) -> String) -> Result<(), Error> {
         let all = self.parameters.iter().map(|(own, t)| (name(own), Part::Given(t)));
         // Without it transformers refuses the file.
         let notes = [("format".to_owned(), "pt".to_owned())].into();
         tensor::write_parts(path, all.collect(), &notes)
     }
 
-    /// Writes a directory, whole or not at all: one that is not there, or is empty.
+    /// Writes a directory, whole or not at all: one that is not there, or is empty. The text of a `tokenizer.json` goes with it.
     ///
     /// # Errors
     /// There is something else of that name; it cannot be written.
-    pub fn write_directory(&self, directory: &Path) -> Result<(), Error> {
+    pub fn write_directory(&self, directory: &Path, tokenizer: Option<&[u8]>) -> Result<(), Error> {
+        let their_name: fn(&str) -> String = match self.model.mixers {
+            mixers if mixers.is_default() => {
+                |own| if own == EMBEDDING[1] { EMBEDDING[0] } else { own }.to_owned()
+            }
+            _ if is_llama(&self.model) => llama::their_name,
+            mixers => {
+                let expected = "vlstm or attention alone, as transformers has them";
+                return Err(Error::bad("mixer", expected, mixers));
+            }
+        };
         let failed = |e: std::io::Error| file_error(directory, e);
         let is_empty = |d: &Path| d.read_dir().is_ok_and(|mut entries| entries.next().is_none());
         if directory.symlink_metadata().is_ok() && !is_empty(directory) {
@@ -123,8 +142,12 @@ impl Pretrained {
         std::fs::create_dir(&draft).map_err(failed)?;
         let config = serde_json::to_string_pretty(&self.config()).expect("JSON") + "\n";
         let written = self
-            .write_weights(&draft.join(WEIGHTS), EMBEDDING[0])
+            .write_weights(&draft.join(WEIGHTS), their_name)
             .and_then(|()| write_atomically(&draft.join(CONFIG), config.as_bytes()).map_err(failed))
+            .and_then(|()| match tokenizer {
+                Some(json) => write_atomically(&draft.join(TOKENIZER), json).map_err(failed),
+                None => Ok(()),
+            })
             .and_then(|()| std::fs::rename(&draft, directory).map_err(failed));
         if written.is_err() {
             // Nobody has seen it.
@@ -134,7 +157,10 @@ impl Pretrained {
     }
 
     fn config(&self) -> Value {
-        let Model { vocabulary, width, heads, blocks, keys, values, hidden } = self.model;
+        if is_llama(&self.model) {
+            return llama::config(&self.model);
+        }
+        let Model { vocabulary, width, heads, blocks, keys, values, hidden, .. } = self.model;
         let (ffn_factor, multiple) = match hidden_width(width, 2.667, 64) {
             own if own == hidden => (2.667, 64),
             _ => (hidden as f64 / width as f64, 8),
@@ -153,6 +179,11 @@ impl Pretrained {
         all.extend(fixed().into_iter().map(|(name, value)| (name.to_owned(), value)));
         Value::Object(all)
     }
+}
+
+/// Whether a model is what transformers calls a Llama.
+fn is_llama(model: &Model) -> bool {
+    model.mixers == Mixers::only(Mixer::Attention)
 }
 
 fn file_error(path: &Path, error: std::io::Error) -> Error {
@@ -243,6 +274,17 @@ impl Configured {
         }
     }
 
+    /// A number above 0, or its default where there is none.
+    fn number(&self, option: &str, default: f64) -> Result<f64, Error> {
+        match self.options.get(option) {
+            None | Some(Value::Null) => Ok(default),
+            Some(value) => match value.as_f64() {
+                Some(number) if number > 0.0 => Ok(number),
+                _ => self.refuse(option, "a number above 0", value),
+            },
+        }
+    }
+
     fn factor(&self, option: &str, default: f64) -> Result<f64, Error> {
         match self.options.get(option) {
             None => Ok(default),
@@ -272,22 +314,32 @@ impl Configured {
         Ok(columns / heads)
     }
 
-    fn model(&self) -> Result<Model, Error> {
-        for (option, expected) in fixed() {
-            let Some(got) = self.options.get(option) else {
-                if option == "model_type" {
-                    return self.refuse(option, expected.to_string(), "none");
-                }
-                continue;
-            };
+    /// Refuses options that are there and are others than these.
+    fn check_fixed(&self, fixed: &[(&'static str, Value)]) -> Result<(), Error> {
+        for (option, expected) in fixed {
+            let Some(got) = self.options.get(*option) else { continue };
             let is_same = match (got.as_f64(), expected.as_f64()) {
                 (Some(got), Some(expected)) => got == expected,
-                _ => *got == expected,
+                _ => got == expected,
             };
             if !is_same {
                 return self.refuse(option, expected.to_string(), got);
             }
         }
+        Ok(())
+    }
+
+    fn model(&self) -> Result<Model, Error> {
+        match self.options.get("model_type").and_then(Value::as_str) {
+            Some("llama") => return llama::model(self),
+            Some("xlstm") => {}
+            _ => {
+                let got = self.options.get("model_type");
+                let got = got.map_or_else(|| "none".to_owned(), Value::to_string);
+                return self.refuse("model_type", "\"xlstm\" or \"llama\"", got);
+            }
+        }
+        self.check_fixed(&fixed())?;
         let vocabulary = self.size("vocab_size", 50304)?;
         let width = self.size_of_two_names(["hidden_size", "embedding_dim"], 4096)?;
         let blocks = self.size_of_two_names(["num_hidden_layers", "num_blocks"], 32)?;
@@ -299,7 +351,8 @@ impl Configured {
         let (keys, values) = (columns("qk_dim_factor", 0.5)?, columns("v_dim_factor", 1.0)?);
         let multiple = self.size("ffn_round_up_to_multiple_of", 64)?;
         let hidden = hidden_width(width, self.factor("ffn_proj_factor", 2.667)?, multiple);
-        let model = Model { vocabulary, width, heads, blocks, keys, values, hidden };
+        let model =
+            Model { keys, values, hidden, ..Model::xlstm(vocabulary, width, heads, blocks) };
         model.check()?;
         Ok(model)
     }
@@ -354,7 +407,7 @@ mod tests {
             said(&all)
         };
         for (name, value, expected) in [
-            ("model_type", json!("llama"), "expected \"xlstm\", got \"llama\""),
+            ("model_type", json!("gpt2"), "expected \"xlstm\" or \"llama\", got \"gpt2\""),
             ("weight_mode", json!("fused"), "expected \"single\", got \"fused\""),
             ("use_bias", json!(true), "expected false, got true"),
             ("tie_word_embeddings", json!(true), "expected false, got true"),
@@ -375,7 +428,8 @@ mod tests {
         ] {
             assert_eq!(with(name, value), format!("{name} of config.json: {expected}"));
         }
-        assert_eq!(said(&json!({})), "model_type of config.json: expected \"xlstm\", got none");
+        let none = "model_type of config.json: expected \"xlstm\" or \"llama\", got none";
+        assert_eq!(said(&json!({})), none);
         assert_eq!(
             with("num_heads", json!(4)),
             "keys of a head: expected a multiple of 16 from 16 to 256, got 8"

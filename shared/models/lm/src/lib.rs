@@ -1,6 +1,6 @@
 //! A language model of these kernels: trained, saved, made to write.
 //!
-//! The model is xLSTM's, block for block as NX-AI's `xlstm_large` has it, with the vLSTM as its mixer: [`Model`]. A
+//! The model is xLSTM's, block for block as NX-AI's `xlstm_large` has it, with the vLSTM as its mixer, or attention: [`Model`]. A
 //! [`Trainer`] repeats a [`Step`] whose launches, batch to optimizer, are one CUDA graph; [`Evaluator`] gives losses, [`Writer`]
 //! writes on, a token at a time.
 //!
@@ -12,10 +12,14 @@ mod config;
 mod data;
 mod evaluate;
 mod interchange;
+mod mixers;
 mod model;
+mod recall;
 mod reference;
 mod sample;
 mod step;
+mod tokenizer;
+mod tokens;
 mod write;
 
 #[allow(missing_docs)]
@@ -31,9 +35,13 @@ pub use data::Tokens;
 pub use evaluate::{Evaluated, Evaluator};
 pub use interchange::Pretrained;
 pub use lab_training::{Decay, Epoch, Error, Position, Schedule};
+pub use mixers::{Mixer, Mixers};
 pub use model::Model;
+pub use recall::Recall;
 pub use sample::Sampler;
 pub use step::Step;
+pub use tokenizer::{Stream, Tokenizer};
+pub use tokens::TokenFile;
 pub use write::Writer;
 
 /// A model in training.

@@ -1,25 +1,34 @@
 //! The model: its sizes, its parameters, and how it is computed.
 
+use lab_device::DType;
 use lab_harness::Error;
 use lab_harness::plan::Slot;
-use lab_layers::{Init, Memory, Parameter, Parameters, Tape, VlstmMixer};
-use lab_operations::Sizes;
+use lab_layers::{
+    AttentionMixer, Init, Memory, Parameter, Parameters, RecurrentMixer, State, Tape, VlstmMixer,
+};
+use lab_operations::{AttentionSizes, RecurrentCell, Sizes};
+use passes::Rope;
 use serde::{Deserialize, Serialize};
+
+use crate::{Mixer, Mixers};
 
 /// Gates are this · tanh(x / this).
 pub(crate) const GATE_CAP: f32 = 15.0;
 
-/// ε of all norms and of the mixer, as the layers have it.
+/// ε of the mixer's norms, as the layers have it, and mostly of all others.
 pub(crate) const EPS: f64 = 1e-6;
 
-/// So are the logits.
+/// So are the logits, where a block has the vLSTM.
 pub(crate) const LOGIT_CAP: f32 = 30.0;
+
+/// The base of the angles of attention's positions, mostly.
+pub(crate) const THETA: f64 = 10_000.0;
 
 /// The parameter that makes logits.
 pub(crate) const HEAD: &str = "lm_head.weight";
 
-/// A language model of xLSTM blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A language model of xLSTM blocks; with attention in all of them a Llama.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     /// Words that it knows, V.
     pub vocabulary: usize,
@@ -35,6 +44,37 @@ pub struct Model {
     pub values: usize,
     /// Columns within the feed-forward layer.
     pub hidden: usize,
+    /// The mixer of each block.
+    #[serde(default, skip_serializing_if = "Mixers::is_default")]
+    pub mixers: Mixers,
+    /// Heads of k and v in attention, a divisor of NH; as many as those of q where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_heads: Option<usize>,
+    /// ε of the norms of whole rows.
+    #[serde(default = "usual_eps", skip_serializing_if = "is_usual_eps")]
+    pub norm_eps: f64,
+    /// The base of the angles by which attention's positions turn q and k.
+    #[serde(default = "usual_theta", skip_serializing_if = "is_usual_theta")]
+    pub theta: f64,
+}
+
+// What a field that files of before do not have is in them; it is not written either.
+fn usual_eps() -> f64 {
+    EPS
+}
+
+fn usual_theta() -> f64 {
+    THETA
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_usual_eps(value: &f64) -> bool {
+    *value == EPS
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_usual_theta(value: &f64) -> bool {
+    *value == THETA
 }
 
 impl Model {
@@ -44,7 +84,41 @@ impl Model {
         let [keys, values] = [2, 1].map(|part| width / part / heads.max(1));
         // Whatever is asked for; `check` refuses what no kernel takes.
         let hidden = width.saturating_mul(8).div_ceil(3).next_multiple_of(64);
-        Self { vocabulary, width, heads, blocks, keys, values, hidden }
+        Self {
+            vocabulary,
+            width,
+            heads,
+            blocks,
+            keys,
+            values,
+            hidden,
+            mixers: Mixers::default(),
+            shared_heads: None,
+            norm_eps: EPS,
+            theta: THETA,
+        }
+    }
+
+    /// The same with other mixers. A head of attention has as many columns as one of the vLSTM has values.
+    #[must_use]
+    pub fn with_mixers(self, mixers: Mixers, shared_heads: Option<usize>) -> Self {
+        let is_said = |own: &usize| *own != self.heads || !mixers.has(Mixer::Attention);
+        Self { mixers, shared_heads: shared_heads.filter(is_said), ..self }
+    }
+
+    /// Heads of k and v in attention.
+    pub(crate) fn key_heads(&self) -> usize {
+        self.shared_heads.unwrap_or(self.heads)
+    }
+
+    /// What the logits are capped at.
+    pub(crate) fn logit_cap(&self) -> Option<f32> {
+        self.mixers.has(Mixer::Vlstm).then_some(LOGIT_CAP)
+    }
+
+    /// A logit with its cap.
+    pub(crate) fn capped(&self, logit: f64) -> f64 {
+        self.logit_cap().map_or(logit, |cap| f64::from(cap) * (logit / f64::from(cap)).tanh())
     }
 
     /// Refuses sizes that no kernel takes.
@@ -52,7 +126,7 @@ impl Model {
     /// # Errors
     /// [`Error::Bad`] with the first of them.
     pub fn check(&self) -> Result<(), Error> {
-        let Self { vocabulary, width, heads, blocks, keys, values, hidden } = *self;
+        let Self { vocabulary, width, heads, blocks, keys, values, hidden, .. } = *self;
         let in_range = |what: &str, size: usize, most: usize, step: usize| {
             if (step..=most).contains(&size) && size.is_multiple_of(step) {
                 return Ok(());
@@ -67,14 +141,45 @@ impl Model {
         in_range("width", width, 8192, 16)?;
         in_range("heads", heads, 1024, 1)?;
         in_range("blocks", blocks, 1024, 1)?;
-        in_range("keys of a head", keys, 256, 16)?;
-        in_range("values of a head", values, 512, 16)?;
+        if self.mixers.has(Mixer::Vlstm) {
+            in_range("keys of a head", keys, 256, 16)?;
+            in_range("values of a head", values, 512, 16)?;
+        }
+        if self.mixers.has(Mixer::Attention) {
+            in_range("columns of a head of attention", values, 256, 16)?;
+        }
+        if self.mixers.has(Mixer::Lstm) || self.mixers.has(Mixer::Slstm) {
+            in_range("units of a head", values, 4096, 8)?;
+        }
+        if !(self.norm_eps > 0.0 && self.norm_eps <= 1.0) {
+            return Err(Error::bad("ε of the norms", "above 0 and at most 1", self.norm_eps));
+        }
+        if self.mixers.has(Mixer::Vlstm) && !is_usual_eps(&self.norm_eps) {
+            return Err(Error::bad(
+                "ε of the norms",
+                format!("{EPS}, beside the vLSTM"),
+                self.norm_eps,
+            ));
+        }
+        if !(self.theta > 1.0 && self.theta.is_finite()) {
+            let expected = "a finite number above 1";
+            return Err(Error::bad("theta of the positions", expected, self.theta));
+        }
+        if let Some(shared) = self.shared_heads {
+            if !self.mixers.has(Mixer::Attention) {
+                return Err(Error::bad("heads of k and v", "a mixer with attention", "none"));
+            }
+            if shared == 0 || !heads.is_multiple_of(shared) {
+                let expected = format!("a divisor of all heads, {heads}");
+                return Err(Error::bad("heads of k and v", expected, shared));
+            }
+        }
         in_range("columns of the feed-forward layer", hidden, 1 << 20, 8)
     }
 
-    /// All of them, by the names of `xlstm_large`'s state dict.
+    /// All of them, by the names of `xlstm_large`'s state dict; it has no attention, whose names are like those.
     pub fn parameters(&self) -> Parameters {
-        let Self { vocabulary, width, heads, blocks, keys, values, hidden } = *self;
+        let Self { vocabulary, width, heads, blocks, keys, values, hidden, .. } = *self;
         // As `xlstm_large`: small_init of what reads the stream, wang_init of what writes to it.
         let reads = Init::Normal((2.0 / (5.0 * width as f64)).sqrt());
         let writes = Init::Normal(2.0 / blocks as f64 / (width as f64).sqrt());
@@ -86,27 +191,64 @@ impl Model {
         all.push(matrix("embedding.weight".into(), vocabulary, width, reads));
         for n in 0..blocks {
             let block = format!("backbone.blocks.{n}");
-            let mixer = |name: &str| format!("{block}.mlstm_layer.{name}");
-            all.push(matrix(mixer("q.weight"), heads * keys, width, reads));
-            all.push(matrix(mixer("k.weight"), heads * keys, width, reads).joined());
-            all.push(matrix(mixer("v.weight"), heads * values, width, reads).joined());
-            all.push(matrix(mixer("ogate_preact.weight"), heads * values, width, reads).joined());
-            // Rows of the gates' product in eights, as its tiles want them.
-            let room = (2 * heads).next_multiple_of(8) - heads;
-            let gate = |name: &str| matrix(mixer(name), heads, width, Init::Constant(0.0));
-            all.push(gate("igate_preact.weight"));
-            all.push(gate("fgate_preact.weight").joined().with_room(room * width));
+            let [norm, layer] = self.mixers.of_block(n).names();
+            let mixer = |name: &str| format!("{block}.{layer}.{name}");
+            let own = self.mixers.of_block(n);
+            let units = heads * values;
+            let qkv = match own {
+                Mixer::Vlstm => Some([heads * keys, heads * keys, units]),
+                Mixer::Attention => {
+                    Some([units, self.key_heads() * values, self.key_heads() * values])
+                }
+                Mixer::Lstm | Mixer::Slstm => None,
+            };
+            for (name, rows) in ["q", "k", "v"].into_iter().zip(qkv.into_iter().flatten()) {
+                let one = matrix(mixer(&format!("{name}.weight")), rows, width, reads);
+                all.push(if name == "q" { one } else { one.joined() });
+            }
+            // As wide as PyTorch's, which are uniform.
+            let hands_on = Init::Normal(1.0 / (3.0 * units as f64).sqrt());
+            if own == Mixer::Lstm {
+                all.push(matrix(mixer("weight_ih"), 4 * units, width, reads));
+                all.push(matrix(mixer("weight_hh"), 4 * units, units, hands_on));
+            }
+            if own == Mixer::Slstm {
+                all.push(matrix(mixer("w"), 4 * units, width, reads));
+                let shape = [4, heads, values, values];
+                all.push(Parameter::new(mixer("r"), &shape, hands_on).decays());
+            }
+            if own == Mixer::Vlstm {
+                let ogate = matrix(mixer("ogate_preact.weight"), heads * values, width, reads);
+                all.push(ogate.joined());
+                // Rows of the gates' product in eights, as its tiles want them.
+                let room = (2 * heads).next_multiple_of(8) - heads;
+                let gate = |name: &str| matrix(mixer(name), heads, width, Init::Constant(0.0));
+                all.push(gate("igate_preact.weight"));
+                all.push(gate("fgate_preact.weight").joined().with_room(room * width));
+            }
             all.push(matrix(mixer("out_proj.weight"), width, heads * values, writes));
             let ffn = |name: &str| format!("{block}.ffn.{name}");
             all.push(matrix(ffn("proj_up_gate.weight"), hidden, width, reads));
             all.push(matrix(ffn("proj_up.weight"), hidden, width, reads).joined());
             all.push(matrix(ffn("proj_down.weight"), width, hidden, writes));
-            let bias = |name: &str, init| Parameter::new(mixer(name), &[heads], init);
-            all.push(bias("igate_preact.bias", Init::Constant(-10.0)));
-            all.push(bias("fgate_preact.bias", Init::Linear(3.0, 6.0)).joined());
-            let norm = mixer("multihead_norm.weight");
-            all.push(Parameter::new(norm, &[heads * values], ones));
-            for name in ["norm_mlstm", "norm_ffn"] {
+            if own == Mixer::Vlstm {
+                let bias = |name: &str, init| Parameter::new(mixer(name), &[heads], init);
+                all.push(bias("igate_preact.bias", Init::Constant(-10.0)));
+                all.push(bias("fgate_preact.bias", Init::Linear(3.0, 6.0)).joined());
+                let norm = mixer("multihead_norm.weight");
+                all.push(Parameter::new(norm, &[heads * values], ones));
+            }
+            // Forget gates, the second of four, begin open.
+            let open = |value| Init::Within(value, [units, 2 * units]);
+            if own == Mixer::Lstm {
+                all.push(Parameter::new(mixer("bias_ih"), &[4 * units], open(1.0)));
+                let zeros = Init::Constant(0.0);
+                all.push(Parameter::new(mixer("bias_hh"), &[4 * units], zeros));
+            }
+            if own == Mixer::Slstm {
+                all.push(Parameter::new(mixer("b"), &[4, heads, values], open(3.0)));
+            }
+            for name in [norm, "norm_ffn"] {
                 all.push(Parameter::new(format!("{block}.{name}.weight"), &[width], ones));
             }
         }
@@ -128,16 +270,17 @@ impl Model {
         [batch, positions]: [usize; 2],
         memory: impl Fn(usize) -> Memory,
     ) -> Result<Slot, Error> {
-        let Self { heads, keys, values, .. } = *self;
-        let sizes = Sizes { batch, heads, positions, keys, values };
+        let angles = self.add_angles(tape, [batch, positions], &memory);
+        tape.set_norm_eps(self.norm_eps as f32);
         let x = tape.embedding("embedding.weight", tokens)?;
         let mut x = tape.dropout(x)?;
         for n in 0..self.blocks {
             x = tape.within(&format!("backbone.blocks.{n}"), |tape| {
-                let mixer = VlstmMixer { sizes, cap: GATE_CAP, memory: memory(n) };
-                let y = tape.rms_norm("norm_mlstm.weight", x)?;
-                let x = tape.within("mlstm_layer", |tape| {
-                    let h = tape.vlstm(y, mixer)?;
+                let (mixer, memory) = (self.mixers.of_block(n), memory(n));
+                let [norm, layer] = mixer.names();
+                let y = tape.rms_norm(&format!("{norm}.weight"), x)?;
+                let x = tape.within(layer, |tape| {
+                    let h = self.mix(tape, y, (mixer, memory), [batch, positions], angles)?;
                     let h = tape.dropout(h)?;
                     tape.linear(&["out_proj.weight"], h, Some(x))
                 })?;
@@ -152,6 +295,54 @@ impl Model {
     }
     // ANCHOR_END: forward
 
+    // ANCHOR: mix
+    fn mix(
+        &self,
+        tape: &mut Tape<'_>,
+        y: Slot,
+        (mixer, memory): (Mixer, Memory),
+        [batch, positions]: [usize; 2],
+        angles: Option<Slot>,
+    ) -> Result<Slot, Error> {
+        let Self { heads, keys, values, .. } = *self;
+        let recurrent =
+            |cell| RecurrentMixer { cell, batch, positions, heads, units: values, memory };
+        match mixer {
+            Mixer::Vlstm => {
+                let sizes = Sizes { batch, heads, positions, keys, values };
+                tape.vlstm(y, VlstmMixer { sizes, cap: GATE_CAP, memory })
+            }
+            Mixer::Attention => {
+                let shared_heads = self.key_heads();
+                let sizes =
+                    AttentionSizes { batch, heads, shared_heads, positions, columns: values };
+                let angles = angles.expect("made where a block has attention");
+                tape.attention(y, AttentionMixer { sizes, angles, memory })
+            }
+            Mixer::Lstm => tape.recurrent(y, recurrent(RecurrentCell::Lstm)),
+            Mixer::Slstm => tape.recurrent(y, recurrent(RecurrentCell::Slstm)),
+        }
+    }
+    // ANCHOR_END: mix
+
+    /// The angles of all positions that a block with attention may see, where there is one.
+    fn add_angles(
+        &self,
+        tape: &mut Tape<'_>,
+        [batch, positions]: [usize; 2],
+        memory: impl Fn(usize) -> Memory,
+    ) -> Option<Slot> {
+        let mut blocks = 0..self.blocks;
+        let first = blocks.find(|n| self.mixers.of_block(*n) == Mixer::Attention)?;
+        let seen = match memory(first) {
+            Memory::Step(State { slots: [keys, ..] }) => {
+                keys.len() / (batch * self.key_heads() * self.values)
+            }
+            _ => positions,
+        };
+        Some(tape.plan().constant(&Rope::table(seen, self.values, self.theta)))
+    }
+
     /// The logits before the cap, \[rows, V or more\], of what the head reads.
     ///
     /// # Errors
@@ -160,14 +351,57 @@ impl Model {
         tape.linear(&[HEAD], y, None)
     }
 
-    /// Floating-point operations of a token in training: six for each weight of a product, and the mixers', by chunks of 64.
-    pub fn flops_per_token(&self) -> f64 {
-        let Self { vocabulary, width, heads, blocks, keys, values, hidden } = *self;
-        let of_block =
-            width * (2 * heads * (keys + values) + 2 * heads + heads * values) + 3 * width * hidden;
-        let of_products = 6.0 * (blocks * of_block + width * vocabulary) as f64;
-        // Of each position: C is read and written, and 64 scores are made, two operations each; thrice with the way back.
-        let of_mixer = 3.0 * 2.0 * (heads * (2 * keys * values + 32 * (keys + values))) as f64;
-        of_products + blocks as f64 * of_mixer
+    /// Floating-point operations of a token in training, in windows of so many: six for each weight of a product, and the mixers'. The
+    /// vLSTM's are counted by chunks of 64.
+    pub fn flops_per_token(&self, window: usize) -> f64 {
+        let Self { vocabulary, width, heads, blocks, keys, values, hidden, .. } = *self;
+        let of_block = |n: usize| {
+            let (weights, of_mixer) = match self.mixers.of_block(n) {
+                // Of each position: C is read and written, and 64 scores are made, two operations each.
+                Mixer::Vlstm => (
+                    2 * heads * (keys + values) + 2 * heads + heads * values,
+                    2 * heads * (2 * keys * values + 32 * (keys + values)),
+                ),
+                // What a step makes of the one before it.
+                Mixer::Lstm => (5 * heads * values, 2 * 4 * (heads * values) * (heads * values)),
+                Mixer::Slstm => (5 * heads * values, 2 * 4 * heads * values * values),
+                // Of each position: two products of all columns with half of the positions of its window.
+                Mixer::Attention => {
+                    ((2 * heads + 2 * self.key_heads()) * values, 2 * heads * values * window)
+                }
+            };
+            // Thrice with the way back.
+            6.0 * (width * (weights + 3 * hidden)) as f64 + 3.0 * of_mixer as f64
+        };
+        6.0 * (width * vocabulary) as f64 + (0..blocks).map(of_block).sum::<f64>()
+    }
+
+    /// Bytes of the state that a text takes that the model writes, however long it is; and of what is kept of each token of it.
+    pub fn bytes_of_memory(&self, dtype: DType) -> [usize; 2] {
+        let Self { heads, keys, values, .. } = *self;
+        let count = |mixer| (0..self.blocks).filter(|n| self.mixers.of_block(*n) == mixer).count();
+        let of_state = 4 * heads * (keys * values + keys + 1);
+        let of_token = 2 * self.key_heads() * values * dtype.size();
+        let of_units = 4 * heads * values * (2 * count(Mixer::Lstm) + 4 * count(Mixer::Slstm));
+        [count(Mixer::Vlstm) * of_state + of_units, count(Mixer::Attention) * of_token]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files of before there were other mixers are read, and are written as they were.
+    #[test]
+    fn a_model_of_the_vlstm_alone_is_written_as_ever() {
+        let model = Model::xlstm(256, 64, 2, 3);
+        let text = r#"{"vocabulary":256,"width":64,"heads":2,"blocks":3,"keys":16,"values":32,"hidden":192}"#;
+        assert_eq!(serde_json::to_string(&model).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Model>(text).unwrap(), model);
+        let mixed = model.with_mixers("2 vlstm : 1 attention".parse().unwrap(), Some(1));
+        let text = serde_json::to_string(&mixed).unwrap();
+        assert!(text.ends_with(r#","mixers":"2 vlstm : 1 attention","shared_heads":1}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Model>(&text).unwrap(), mixed);
+        assert_eq!(model.with_mixers(Mixers::only(Mixer::Attention), Some(2)).shared_heads, None);
     }
 }

@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 
 use lab_harness::Tensors;
 use lab_reference::matmul::matmul;
-use lab_reference::passes::{
-    CrossEntropy, HeadNorm, Norm, SoftCapGates, embedding, embedding_back, merge_heads,
-    split_heads, swiglu, swiglu_back,
-};
-use lab_reference::vlstm::{
-    Inputs, NormalizerGrad, Sizes, StateGradient, backward_in_pieces, forward_in_pieces,
-};
+use lab_reference::passes::{CrossEntropy, Norm, embedding, embedding_back, swiglu, swiglu_back};
 
 use crate::Model;
-use crate::model::{EPS, GATE_CAP, LOGIT_CAP};
+
+mod mixers;
+
+use mixers::{Mixed, Sequences};
 
 /// Parameters in f64, and their gradients as they come.
 struct All {
+    norm_eps: f64,
     parameters: BTreeMap<String, Vec<f64>>,
     gradients: BTreeMap<String, Vec<f64>>,
 }
@@ -49,7 +47,7 @@ impl All {
     }
 
     fn norm(&self, name: &str) -> Norm {
-        Norm { weight: self.of(name).to_vec(), eps: EPS, centered: false }
+        Norm { weight: self.of(name).to_vec(), eps: self.norm_eps, centered: false }
     }
 
     fn rms(&self, name: &str, x: &[f64]) -> Vec<f64> {
@@ -75,12 +73,7 @@ fn plus(a: &[f64], b: &[f64]) -> Vec<f64> {
 struct Block {
     x: Vec<f64>,
     y: Vec<f64>,
-    heads: [Vec<f64>; 3],
-    pre: Vec<f64>,
-    gates: [Vec<f64>; 2],
-    h: Vec<f64>,
-    ogate: Vec<f64>,
-    normed: Vec<f64>,
+    mixed: Mixed,
     between: Vec<f64>,
     z: Vec<f64>,
     up: Vec<f64>,
@@ -111,39 +104,23 @@ pub(crate) fn loss_and_gradients(
     z_loss: f64,
 ) -> (f64, BTreeMap<String, Vec<f64>>) {
     let parameters = parameters.iter().map(|(name, t)| (name.clone(), t.values())).collect();
-    let mut all = All { parameters, gradients: BTreeMap::new() };
-    let Model { vocabulary, width, heads, blocks, keys, values, hidden } = *model;
+    let mut all = All { norm_eps: model.norm_eps, parameters, gradients: BTreeMap::new() };
+    let Model { vocabulary, width, heads, blocks, values, hidden, .. } = *model;
     let rows = batch * positions;
     let [inputs, targets] =
         [inputs, targets].map(|ids| ids.iter().map(|&id| i64::from(id)).collect::<Vec<_>>());
-    let sizes = Sizes { positions, qk: keys, hv: values };
-    let none = sizes.no_state(batch * heads);
-    let gates = SoftCapGates { positions, heads, cap: GATE_CAP.into() };
-    let head_norm = HeadNorm { heads, width: values, eps: EPS };
-    let of_heads = |d: usize| [batch, positions, heads, d];
+    let of = Sequences { model, batch, positions };
 
     let mut x = embedding(&inputs, all.of("embedding.weight"), width);
     let mut saved = Vec::new();
     for n in 0..blocks {
         let block = format!("backbone.blocks.{n}");
-        let mixer = |name: &str| format!("{block}.mlstm_layer.{name}");
-        let y = all.rms(&format!("{block}.norm_mlstm.weight"), &x);
-        let [q, k, v] = [("q.weight", keys), ("k.weight", keys), ("v.weight", values)]
-            .map(|(name, d)| split_heads(&all.linear(&mixer(name), &y, width), of_heads(d)));
-        let pre = beside(
-            &all.linear(&mixer("igate_preact.weight"), &y, width),
-            &all.linear(&mixer("fgate_preact.weight"), &y, width),
-            rows,
-        );
-        let bias =
-            [all.of(&mixer("igate_preact.bias")), all.of(&mixer("fgate_preact.bias"))].concat();
-        let [i, f] = gates.forward(&pre, &bias);
-        let of = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
-        let h = forward_in_pieces(of, &none, sizes, EPS, positions).0.h;
-        let h = merge_heads(&h, of_heads(values));
-        let ogate = all.linear(&mixer("ogate_preact.weight"), &y, width);
-        let normed = head_norm.forward(&h, &ogate, all.of(&mixer("multihead_norm.weight")));
-        let between = plus(&all.linear(&mixer("out_proj.weight"), &normed, heads * values), &x);
+        let [norm, layer] = model.mixers.of_block(n).names();
+        let layer = format!("{block}.{layer}");
+        let y = all.rms(&format!("{block}.{norm}.weight"), &x);
+        let mixed = of.mix(&all, model.mixers.of_block(n), &layer, &y);
+        let out = all.linear(&format!("{layer}.out_proj.weight"), mixed.out(), heads * values);
+        let between = plus(&out, &x);
         let z = all.rms(&format!("{block}.norm_ffn.weight"), &between);
         let ffn = |name: &str| format!("{block}.ffn.{name}.weight");
         let up = beside(
@@ -153,20 +130,21 @@ pub(crate) fn loss_and_gradients(
         );
         let u = swiglu(&up, hidden);
         let next = plus(&all.linear(&ffn("proj_down"), &u, hidden), &between);
-        let (heads, gates) = ([q, k, v], [i, f]);
-        saved.push(Block { x, y, heads, pre, gates, h, ogate, normed, between, z, up, u });
+        saved.push(Block { x, y, mixed, between, z, up, u });
         x = next;
     }
     let y = all.rms("backbone.out_norm.weight", &x);
     let logits = all.linear("lm_head.weight", &y, width);
-    let entropy = CrossEntropy { cap: Some(f64::from(LOGIT_CAP)), z_loss };
+    let entropy = CrossEntropy { cap: model.logit_cap().map(f64::from), z_loss };
     let (_, loss, dlogits) = entropy.loss_and_gradient(&logits, &targets, vocabulary);
 
     let dy = all.linear_back("lm_head.weight", &y, &dlogits, width);
     let mut dx = all.rms_back("backbone.out_norm.weight", &x, &dy);
     for (n, own) in saved.into_iter().enumerate().rev() {
         let block = format!("backbone.blocks.{n}");
-        let mixer = |name: &str| format!("{block}.mlstm_layer.{name}");
+        let mixer = model.mixers.of_block(n);
+        let [norm, layer] = mixer.names();
+        let layer = format!("{block}.{layer}");
         let ffn = |name: &str| format!("{block}.ffn.{name}.weight");
         let du = all.linear_back(&ffn("proj_down"), &own.u, &dx, hidden);
         let [dgate, dup] = apart(&swiglu_back(&own.up, &du, hidden), rows, hidden);
@@ -176,34 +154,10 @@ pub(crate) fn loss_and_gradients(
         );
         let by_norm = all.rms_back(&format!("{block}.norm_ffn.weight"), &own.between, &dz);
         dx = plus(&dx, &by_norm);
-        let dnormed = all.linear_back(&mixer("out_proj.weight"), &own.normed, &dx, heads * values);
-        let weight = all.of(&mixer("multihead_norm.weight")).to_vec();
-        let (dh, dogate, dweight) = head_norm.backward(&own.h, &own.ogate, &weight, &dnormed);
-        all.add(&mixer("multihead_norm.weight"), &dweight);
-        let dh = split_heads(&dh, of_heads(values));
-        let ([q, k, v], [i, f]) = (&own.heads, &own.gates);
-        let of = Inputs { q, k, v, i, f };
-        let last = StateGradient { c: vec![0.0; none.c.len()], n: vec![0.0; none.n.len()] };
-        // A norm over the head follows: the gradient through the normaliser vanishes but for ε.
-        let through = NormalizerGrad::Constant;
-        let (by, _) = backward_in_pieces(of, &dh, &none, &last, sizes, EPS, through, positions);
-        let bias =
-            [all.of(&mixer("igate_preact.bias")), all.of(&mixer("fgate_preact.bias"))].concat();
-        let (dpre, dbias) = gates.backward(&own.pre, &bias, [&by.di, &by.df]);
-        all.add(&mixer("igate_preact.bias"), &dbias[..heads]);
-        all.add(&mixer("fgate_preact.bias"), &dbias[heads..]);
-        let [di, df] = apart(&dpre, rows, heads);
-        let mut dy = all.linear_back(&mixer("ogate_preact.weight"), &own.y, &dogate, width);
-        for (name, d) in [
-            ("q.weight", merge_heads(&by.dq, of_heads(keys))),
-            ("k.weight", merge_heads(&by.dk, of_heads(keys))),
-            ("v.weight", merge_heads(&by.dv, of_heads(values))),
-            ("igate_preact.weight", di),
-            ("fgate_preact.weight", df),
-        ] {
-            dy = plus(&dy, &all.linear_back(&mixer(name), &own.y, &d, width));
-        }
-        let by_norm = all.rms_back(&format!("{block}.norm_mlstm.weight"), &own.x, &dy);
+        let out = format!("{layer}.out_proj.weight");
+        let dout = all.linear_back(&out, own.mixed.out(), &dx, heads * values);
+        let dy = of.mix_back(&mut all, (mixer, &own.mixed), &layer, &own.y, &dout);
+        let by_norm = all.rms_back(&format!("{block}.{norm}.weight"), &own.x, &dy);
         dx = plus(&dx, &by_norm);
     }
     let dembedding = embedding_back(&inputs, &dx, vocabulary, width);

@@ -11,7 +11,7 @@ use passes::{AdamW, CrossEntropy, Progress};
 
 use crate::config::EPS;
 use crate::kernels;
-use crate::model::{HEAD, LOGIT_CAP};
+use crate::model::HEAD;
 use crate::{Config, Model, Tokens};
 
 /// A binding with what the host reads and writes of it.
@@ -23,6 +23,7 @@ pub struct Step {
 
 // Names of slots that an evaluation of the same model shares.
 const TOKENS: &str = "tokens";
+pub(crate) const TARGETS: &str = "targets";
 const MASTERS: &str = "masters";
 const WEIGHTS: &str = "weights";
 
@@ -43,17 +44,27 @@ pub(crate) struct Windows {
     pub(crate) targets: Slot,
 }
 
-/// Adds the launch that takes the windows of a step from the tokens.
+/// Tokens and their targets, as inputs of a plan: where none has one of its own, the next token.
+pub(crate) fn add_data(plan: &mut Plan, tokens: usize, has_targets: bool) -> [Slot; 2] {
+    let ids = plan.input(TOKENS, DType::I32, &[tokens]);
+    let wanted = match has_targets {
+        true => plan.input(TARGETS, DType::I32, &[tokens]),
+        false => ids.part(1, tokens - 1),
+    };
+    [ids, wanted]
+}
+
+/// Adds the launch that takes the windows of a step from the tokens and their targets.
 pub(crate) fn add_windows(
     plan: &mut Plan,
-    tokens: Slot,
+    [tokens, wanted]: [Slot; 2],
     order: Slot,
     counts: Slot,
     [batch, window]: [usize; 2],
 ) -> Result<Windows, Error> {
     let [inputs, targets] = [(); 2].map(|()| plan.scratch(DType::I32, batch * window));
     let gather = plan.device().kernel(&kernels::BATCH, "gather_tokens")?;
-    let all = arguments![tokens, order, counts, inputs, targets, windows: order.len(), S: window, B: batch];
+    let all = arguments![tokens, wanted, order, counts, inputs, targets, windows: order.len(), S: window, B: batch];
     plan.launch(&gather, gather.grid_over(batch * window)?, all)?;
     Ok(Windows { inputs, targets })
 }
@@ -93,6 +104,7 @@ impl Step {
             config,
             &parameters,
             [config.window + 1, config.windows_of_step()],
+            false,
         )?;
         Ok(plan.peak_bytes())
     }
@@ -116,7 +128,7 @@ impl Step {
         let of_step = config.windows_of_step();
         let tokens = config.window * of_step;
         let id = |n: usize| (n * 7919 % model.vocabulary) as i32;
-        let data = Tokens { ids: (0..=tokens).map(id).collect() };
+        let data = Tokens::of_ids((0..=tokens).map(id).collect());
         // The windows of a step for each run.
         let windows = (runs + 2) * of_step;
         let starts: Vec<usize> = (0..windows).map(|n| n % of_step * config.window).collect();
@@ -142,13 +154,14 @@ fn plan(
     config: &Config,
     parameters: &Parameters,
     [tokens, windows]: [usize; 2],
+    has_targets: bool,
 ) -> Result<(Plan, Slots), Error> {
     let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
     let of_step = config.windows_of_step();
     let steps = windows.div_ceil(of_step);
     let mut plan = Plan::new(device);
     let len = parameters.len();
-    let tokens = plan.input(TOKENS, DType::I32, &[tokens]);
+    let data = add_data(&mut plan, tokens, has_targets);
     // What begins with zeros is made so where it lies: no host need have it.
     let mut zeros = |name: &str, dtype, len: usize| plan.state_of_zeros(name, dtype, &[len]);
     let order = zeros("order", DType::I32, windows);
@@ -163,7 +176,7 @@ fn plan(
     let progress = Progress { counts, numbers };
     let loss = plan.scratch(DType::F64, 1);
 
-    let windows = add_windows(&mut plan, tokens, order, counts, [of_step, window])?;
+    let windows = add_windows(&mut plan, data, order, counts, [of_step, window])?;
     let row_losses = plan.scratch(DType::F32, of_step * window);
     // Of all parts: each adds its share of the mean's gradient.
     let count = CrossEntropy::add_count(&mut plan, windows.targets, model.vocabulary)?;
@@ -183,7 +196,7 @@ fn plan(
         let head = HeadLoss {
             targets: of_part(windows.targets),
             vocabulary: model.vocabulary,
-            cap: Some(LOGIT_CAP),
+            cap: model.logit_cap(),
             z_loss: config.z_loss as f32,
             count,
             row_losses: of_part(row_losses),
@@ -259,11 +272,16 @@ impl training::Step for Step {
         all: &Tensors,
     ) -> Result<Self, training::Error> {
         let parameters = model.parameters();
-        let (plan, slots) = plan(device, model, config, &parameters, [data.ids.len(), windows])?;
+        let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
+        let (plan, slots) = plan(device, model, config, &parameters, sizes, has_targets)?;
         let tokens = Tensor::new(&[data.ids.len()], &data.ids);
+        let targets = data.targets.as_ref().map(|all| Tensor::new(&[all.len()], all));
         let masters = parameters.pack(DType::F32, all);
         let copy = (config.dtype != DType::F32).then(|| parameters.pack(config.dtype, all));
         let mut binder = plan.bind().upload(TOKENS, &tokens)?.upload(MASTERS, &masters)?;
+        if let Some(targets) = &targets {
+            binder = binder.upload(TARGETS, targets)?;
+        }
         if let Some(copy) = &copy {
             binder = binder.upload(WEIGHTS, copy)?;
         }

@@ -34,6 +34,7 @@ pub(crate) static CHECKS: &[Check] = checks![
     layouts::heads_are_columns_of_wider_rows,
     layouts::swiglu_need_not_write_u_again,
     positions::positions_turn_columns_of_wider_rows,
+    positions::a_cache_fills_as_all_positions_at_once,
     positions::dropout_chooses_by_seed_stream_and_step,
     embedding::a_tied_gradient_is_added_to,
     embedding::rows_are_sorted_whatever_their_tokens,

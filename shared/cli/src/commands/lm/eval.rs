@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_harness::Error;
-use lab_lm::{Config, Evaluated, Evaluator, Tokens};
+use lab_lm::{Config, Evaluated, Evaluator};
 use serde_json::json;
 
 use super::settings::TypeName;
@@ -15,9 +15,9 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm or llama), or a state dict of xlstm_large
     model: PathBuf,
-    /// The texts: files, and directories with all of their files
+    /// The texts, or files of their tokens; directories with all of their files
     #[arg(required = true)]
     texts: Vec<PathBuf>,
     /// Tokens of a window; as many as it was trained on where it was trained here, else 128
@@ -38,12 +38,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let window = window.unwrap_or(of_training.window);
     let batch = batch.unwrap_or(of_training.batch);
     Config { window, batch, accumulate: 1, ..of_training }.check()?;
-    let text = texts::read(texts)?;
-    let data = Tokens::of_bytes(&text);
-    let starts = data.starts(window);
+    let corpus = texts::read(texts, || saved::tokenizer(path))?;
+    let starts = corpus.data.starts(window);
     if starts.is_empty() {
         let expected = format!("at least {}, a window and its last target", window + 1);
-        return Err(Error::bad("bytes of the text", expected, text.len()).into());
+        let what = format!("{} of the text", corpus.unit());
+        return Err(Error::bad(what, expected, corpus.data.ids.len()).into());
     }
     let device = common.open()?;
     let of = Evaluated {
@@ -52,24 +52,25 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         dtype: dtype.on(&device),
         batch: batch.min(starts.len()),
         window,
-        data: &data,
+        data: &corpus.data,
     };
     let mut evaluator = Evaluator::of_losses(&device, of)?;
     let loss = evaluator.mean_loss(&starts)?;
     let read = starts.len() * window;
+    let of_byte = bits(loss) * corpus.tokens_of_byte();
     if common.json {
         println!(
             "{}",
             json!({
-                "model": path.display().to_string(), "device": device.name(), "bytes": text.len(),
-                "judged": read, "window": window, "loss": loss, "bits_a_byte": bits(loss),
+                "model": path.display().to_string(), "device": device.name(), "bytes": corpus.bytes,
+                "judged": read, "window": window, "loss": loss, "bits_a_byte": of_byte,
             })
         );
         return Ok(());
     }
-    let per_byte = digits(bits(loss));
+    let (per_byte, unit) = (digits(of_byte), corpus.unit());
     println!(
-        "{per_byte} bits a byte, over {read} bytes in windows of {window}, on {}",
+        "{per_byte} bits a byte, over {read} {unit} in windows of {window}, on {}",
         device.name()
     );
     Ok(())

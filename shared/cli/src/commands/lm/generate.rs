@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 use lab_harness::Error;
-use lab_lm::{Sampler, Tokens, Writer};
+use lab_lm::{Sampler, Writer};
 use serde_json::json;
 
 use super::saved;
@@ -16,12 +16,12 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm or llama), or a state dict of xlstm_large
     model: PathBuf,
     /// What to go on from
     #[arg(long, default_value = "\n")]
     prompt: String,
-    /// Bytes to write
+    /// Tokens to write: bytes, unless the model has a tokenizer beside it
     #[arg(long, default_value_t = 400)]
     length: usize,
     /// Below 1 the likely gets likelier; 0 takes the likeliest always
@@ -61,10 +61,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Err(Error::bad("--prompt", "one byte at least", "none").into());
     }
     let loaded = saved::load(path)?;
+    let tokenizer = saved::tokenizer(path)?;
+    let from = tokenizer.encode(prompt.as_bytes())?;
+    if from.is_empty() {
+        return Err(Error::bad("--prompt", "at least one token", "none").into());
+    }
     let device = common.open()?;
     eprintln!("{} on {}", path.display(), device.name());
     let dtype = dtype.on(&device);
-    let mut writer = Writer::new(&device, loaded.model, &loaded.parameters, dtype)?;
+    let room = from.len().saturating_add(*length);
+    let mut writer = Writer::new(&device, loaded.model, &loaded.parameters, dtype, room)?;
     let mut out = std::io::stdout().lock();
     // Bytes as they come: a character of several may come in pieces. A reader that has gone ends this as it ends any tool.
     let mut show = |bytes: &[u8]| {
@@ -75,10 +81,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     show(prompt.as_bytes());
     let start = Instant::now();
     let mut text = Vec::new();
-    let from = Tokens::of_bytes(prompt.as_bytes()).ids;
-    super::write_on(&mut writer, &mut sampler, &from, *length, |byte| {
-        text.push(byte);
-        show(&[byte]);
+    super::write_on(&mut writer, &mut sampler, &tokenizer, &from, *length, |bytes| {
+        text.extend(bytes);
+        show(bytes);
     })?;
     show(b"\n");
     let seconds = start.elapsed().as_secs_f64();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_harness::Error;
-use lab_lm::Step;
+use lab_lm::{Mixer, Step};
 use serde_json::json;
 
 use super::saved;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large; without one,
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm or llama), or a state dict of xlstm_large; without one,
     /// a model of these sizes
     model: Option<PathBuf>,
     #[command(flatten)]
@@ -43,23 +43,31 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let parameters = model.parameters().count();
     let bytes = Step::bytes(&device, &model, &config)?;
-    let flops = model.flops_per_token();
-    let state = 4 * model.blocks * model.heads * (model.keys * model.values + model.keys + 1);
+    let flops = model.flops_per_token(config.window);
+    let [state, of_token] = model.bytes_of_memory(config.dtype);
     if common.json {
         println!(
             "{}",
             json!({
                 "model": model, "config": config, "parameters": parameters,
                 "training_bytes": bytes, "flops_per_token": flops, "state_bytes": state,
+                "cache_bytes_per_token": of_token,
             })
         );
         return Ok(());
     }
-    let lab_lm::Model { width, blocks, heads, keys, values, hidden, vocabulary } = model;
-    println!(
-        "{parameters} parameters: {blocks} blocks of width {width}, {heads} heads of {keys} keys and {values} values,"
-    );
+    let lab_lm::Model { width, blocks, heads, keys, values, hidden, vocabulary, .. } = model;
+    let has_attention = model.mixers.has(Mixer::Attention);
+    let of_heads = match model.mixers.has(Mixer::Vlstm) {
+        true => format!("{heads} heads of {keys} keys and {values} values"),
+        false => format!("{heads} heads of {values} columns"),
+    };
+    println!("{parameters} parameters: {blocks} blocks of width {width}, {of_heads},");
     println!("  feed-forward layers of {hidden}, {vocabulary} tokens");
+    if has_attention {
+        let shared = model.shared_heads.unwrap_or(heads);
+        println!("  mixers: {}; in attention {shared} heads of keys and values", model.mixers);
+    }
     let (batch, window) = (config.batch, config.window);
     println!(
         "{:.1} MB to train it in {}, {batch} windows of {window}",
@@ -67,6 +75,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         config.dtype
     );
     println!("{:.1} MFLOP a token in training", flops / 1e6);
-    println!("{:.1} kB of state for each text that it writes, however long", state as f64 / 1e3);
+    if state > 0 || !has_attention {
+        let kilobytes = state as f64 / 1e3;
+        println!("{kilobytes:.1} kB of state for each text that it writes, however long");
+    }
+    if has_attention {
+        println!("{:.1} kB of keys and values for each token of it", of_token as f64 / 1e3);
+    }
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm or llama), or a state dict of xlstm_large
     model: PathBuf,
     /// A safetensors file with `ids`, i32 [B, S]
     #[arg(long)]
@@ -49,7 +49,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     tokens.push(0);
     let starts: Vec<usize> = (0..batch).map(|b| b * window).collect();
     let device = common.open()?;
-    let data = Tokens { ids: tokens };
+    let data = Tokens::of_ids(tokens);
     let of = Evaluated {
         model: loaded.model,
         parameters: &loaded.parameters,

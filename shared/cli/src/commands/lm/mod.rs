@@ -6,23 +6,27 @@ mod generate;
 mod info;
 mod logits;
 mod profile;
+mod recall;
 mod saved;
 mod settings;
 mod texts;
+mod tokenize;
 mod train;
 
 use std::path::Path;
 
 use clap::Subcommand;
 use lab_harness::Error;
-use lab_lm::{Checkpoint, Sampler, Writer};
+use lab_lm::{Checkpoint, Sampler, Tokenizer, Writer};
 
 use crate::Common;
 use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Trains a model on texts
+    /// Makes a file of tokens of texts: of their bytes, or by a tokenizer
+    Tokenize(tokenize::Arguments),
+    /// Trains a model on texts, or on files of tokens
     #[command(allow_negative_numbers = true)]
     Train(Box<train::Arguments>),
     /// The loss of a text, in bits a byte
@@ -36,6 +40,9 @@ pub(crate) enum Command {
     Convert(convert::Arguments),
     /// The time of each launch of a training step, by layer and kernel
     Profile(profile::Arguments),
+    /// What mixers remember: pairs of keys and values, and how many of them each mixer tells again
+    #[command(allow_negative_numbers = true)]
+    Recall(recall::Arguments),
     /// Parameters, memory and operations of a model, before any of it is taken
     Info(info::Arguments),
 }
@@ -58,32 +65,36 @@ pub(crate) fn model(path: &Path) -> Result<Checkpoint, Failure> {
 
 pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
     match command {
+        Command::Tokenize(arguments) => tokenize::run(common, arguments),
         Command::Train(arguments) => train::run(common, arguments),
         Command::Eval(arguments) => eval::run(common, arguments),
         Command::Generate(arguments) => generate::run(common, arguments),
         Command::Logits(arguments) => logits::run(common, arguments),
         Command::Convert(arguments) => convert::run(common, arguments),
         Command::Profile(arguments) => profile::run(common, arguments),
+        Command::Recall(arguments) => recall::run(common, arguments),
         Command::Info(arguments) => info::run(common, arguments),
     }
 }
 
-/// Reads a prompt and writes so many bytes behind it, each of which goes to `show` as it comes.
+/// Reads a prompt and writes so many tokens behind it, of which the bytes go to `show` as they come.
 fn write_on(
     writer: &mut Writer,
     sampler: &mut Sampler,
+    tokenizer: &Tokenizer,
     prompt: &[i32],
     length: usize,
-    mut show: impl FnMut(u8),
+    mut show: impl FnMut(&[u8]),
 ) -> Result<(), Error> {
+    let (vocabulary, mut stream) = (tokenizer.vocabulary(), tokenizer.stream());
     let mut written = prompt.to_vec();
     let mut logits = writer.read(prompt)?;
     for n in 0..length {
-        // A model may know tokens that are no bytes; no text has them.
-        logits.truncate(1 << 8);
+        // A model may know tokens that the tokenizer does not; no text has them.
+        logits.truncate(vocabulary);
         let token = sampler.draw(&logits, &written);
         written.push(token);
-        show(u8::try_from(token).expect("one of 256"));
+        show(&stream(token));
         if n + 1 < length {
             logits = writer.next(token)?;
         }

@@ -1,15 +1,19 @@
 //! A model's file.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lab_harness::{Error, Tensors, tensor};
-use lab_lm::{Checkpoint, Config, Model, Pretrained};
+use lab_lm::{Checkpoint, Config, Model, Pretrained, Tokenizer};
 use lab_training::Trained as _;
 use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
+use crate::commands::training::beside;
 use crate::failure::Failure;
+
+/// What Hugging Face calls it.
+const TOKENIZER: &str = "tokenizer.json";
 
 /// A look at a training: what it has come to by some step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,6 +90,20 @@ pub(super) fn load(path: &Path) -> Result<Loaded, Failure> {
     let (checkpoint, _) = checked(path, Checkpoint::of_file(path, all, &notes)?)?;
     let Checkpoint { model, parameters, config, .. } = checkpoint;
     Ok(Loaded { model, parameters, config: Some(config) })
+}
+
+/// The file of a model's tokenizer: within its directory, or beside its file.
+pub(super) fn tokenizer_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(TOKENIZER) } else { beside(path, TOKENIZER) }
+}
+
+/// What makes tokens of texts for a model: bytes where no tokenizer lies beside it.
+///
+/// # Errors
+/// There is one, and it cannot be read.
+pub(super) fn tokenizer(path: &Path) -> Result<Tokenizer, Failure> {
+    let file = tokenizer_file(path);
+    if file.exists() { Ok(Tokenizer::read(&file)?) } else { Ok(Tokenizer::Bytes) }
 }
 
 /// Reads a file that `lab lm train` wrote.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::Error;
-use lab_lm::{Config, Decay, Model, Schedule};
+use lab_lm::{Config, Decay, Mixers, Model, Schedule};
 use serde::{Deserialize, Serialize};
 
 /// Sizes of a model.
@@ -18,10 +18,18 @@ pub(crate) struct Sizes {
     /// Heads of each mixer; a head has width / heads values and half as many keys, in multiples of 16
     #[arg(long, default_value_t = 4, help_heading = "Model")]
     pub(crate) heads: usize,
-    /// Blocks, each a vLSTM and a feed-forward layer
+    /// Blocks, each a mixer and a feed-forward layer
     #[arg(long, default_value_t = 2, help_heading = "Model")]
     pub(crate) blocks: usize,
-    /// Tokens that it knows; those of a text are its bytes, so that 256 suffice
+    /// The mixer of each block, vlstm, attention, lstm or slstm (the last two in f32); or runs of them that repeat, such as '7 vlstm : 1 attention'
+    #[arg(long, default_value_t, help_heading = "Model")]
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) mixer: Mixers,
+    /// Heads of keys and values in attention, each for as many heads of queries; as many as --heads where it is not said
+    #[arg(long, help_heading = "Model")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kv_heads: Option<usize>,
+    /// Tokens that it knows; those of a text are its bytes, so that 256 suffice, those of a file of tokens as many as its tokenizer has
     #[arg(long, default_value_t = 256, help_heading = "Model")]
     pub(crate) vocabulary: usize,
     /// Tokens of a window
@@ -43,7 +51,7 @@ pub(crate) struct Sizes {
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// The texts: files of any kind, and directories, of which all files are read in the order of their names
+    /// The texts, or files of their tokens (`lab lm tokenize`); of directories all files, in the order of their names
     #[arg(value_name = "TEXT", required = true)]
     pub(crate) texts: Vec<PathBuf>,
     /// Share at the end of the text that the model is not trained on, but judged by
@@ -94,6 +102,10 @@ pub(crate) enum ScheduleName {
     Wsd,
 }
 
+fn is_default(mixers: &Mixers) -> bool {
+    *mixers == Mixers::default()
+}
+
 fn one() -> usize {
     1
 }
@@ -128,6 +140,7 @@ impl TypeName {
 impl Sizes {
     pub(super) fn model(&self) -> Model {
         Model::xlstm(self.vocabulary, self.width, self.heads, self.blocks)
+            .with_mixers(self.mixer, self.kv_heads)
     }
 
     /// Of the defaults, with these sizes.

@@ -1,5 +1,6 @@
 //! `lab lm train`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::emulator::shown_lines;
 use lab_device::{Arithmetic, Device};
 use lab_harness::Error;
-use lab_lm::{Checkpoint, Evaluator, Position, Sampler, Tokens, Trainer, Writer};
+use lab_lm::{Checkpoint, Evaluator, Position, Sampler, Tokenizer, Trainer, Writer};
 use serde_json::json;
 
 use super::bits;
@@ -46,7 +47,7 @@ pub(crate) struct Arguments {
     /// What it goes on from
     #[arg(long, default_value = "\n")]
     sample_prompt: String,
-    /// Bytes that it writes
+    /// Tokens that it writes
     #[arg(long, default_value_t = 120)]
     sample_length: usize,
     /// Steps after which the file is written anew, at the next look; it is at the end, and where Ctrl-C stops
@@ -65,6 +66,9 @@ struct Run<'a> {
     notes: Notes,
     arguments: &'a Arguments,
     device: Device,
+    /// Of its samples.
+    tokenizer: Tokenizer,
+    tokens_of_byte: f64,
     bar: ProgressBar,
     /// What writes samples, once one was wanted.
     writer: Option<Writer>,
@@ -82,12 +86,23 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Err(Error::bad("--sample-prompt", "one byte at least", "none").into());
     }
     let begun = if *resume { Some(stopped(out, settings)?) } else { None };
-    let text = texts::read(&settings.texts)?;
-    let Split { data, trained, held_out } =
-        Split::new(&text, settings.held_out, settings.sizes.window)?;
+    let corpus = texts::read(&settings.texts, || Ok(Tokenizer::Bytes))?;
+    let known = settings.sizes.vocabulary;
+    if let Some(needed) = corpus.vocabulary.filter(|needed| *needed > known) {
+        let expected = format!("at least {needed}, of which the tokens are");
+        return Err(Error::bad("--vocabulary", expected, known).into());
+    }
+    let Split { trained, held_out } =
+        Split::new(&corpus, settings.held_out, settings.sizes.window)?;
+    let data = &corpus.data;
     let [curve, log] = ["loss.svg", "log.jsonl"].map(|ending| beside(out, ending));
     for path in [out, &curve, &log] {
         check_target(path)?;
+    }
+    let kept = saved::tokenizer_file(out);
+    if corpus.tokenizer.is_none() && kept.exists() {
+        let expected = format!("none beside {}, whose tokens are bytes", out.display());
+        return Err(Error::bad("tokenizer", expected, kept.display()).into());
     }
     if !resume && out.exists() {
         let out = out.display();
@@ -97,10 +112,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let device = common.open()?;
     let trainer = match &begun {
-        Some((checkpoint, _)) => Trainer::resume(&device, checkpoint, &data, &trained)?,
+        Some((checkpoint, _)) => Trainer::resume(&device, checkpoint, data, &trained)?,
         None => {
             let config = settings.config(settings.sizes.dtype.on(&device));
-            Trainer::new(&device, settings.sizes.model(), config, &data, &trained)?
+            Trainer::new(&device, settings.sizes.model(), config, data, &trained)?
         }
     };
     let judged: Vec<usize> = held_out.into_iter().take(*look_windows).collect();
@@ -111,7 +126,18 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             Some((Evaluator::beside(&trainer, batch)?, judged))
         }
     };
-    eprintln!("{} bytes, {} windows to train on; {}", text.len(), trained.len(), device.name());
+    let (all, unit) = (data.ids.len(), corpus.unit());
+    eprintln!("{all} {unit}, {} windows to train on; {}", trained.len(), device.name());
+    // Beside the model, for what it will write and read.
+    let tokenizer = match &corpus.tokenizer {
+        Some(from) => {
+            let json = texts::text(from)?;
+            let written = lab_device::emulator::write_atomically(&kept, &json);
+            written.map_err(|e| Failure::file(&kept, e))?;
+            if arguments.sample_every > 0 { Tokenizer::read(&kept)? } else { Tokenizer::Bytes }
+        }
+        None => Tokenizer::Bytes,
+    };
     let fresh = || Notes { settings: settings.clone(), looks: Vec::new(), losses: Vec::new() };
     let notes = begun.map_or_else(fresh, |(_, notes)| notes);
     let bar = ProgressBar::new(settings.steps as u64);
@@ -122,15 +148,26 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let begun_at = |last: Option<&Look>| last.map_or(0, |look| look.step);
     let judged = begun_at(notes.looks.iter().rfind(|look| look.held_out.is_some()));
     let written = begun_at(notes.looks.last());
-    let (writer, kept) = (None, 0);
-    let mut run =
-        Run { trainer, judge, notes, arguments, device, bar, writer, kept, judged, written };
+    let mut run = Run {
+        trainer,
+        judge,
+        notes,
+        arguments,
+        device,
+        tokenizer,
+        tokens_of_byte: corpus.tokens_of_byte(),
+        bar,
+        writer: None,
+        kept: 0,
+        judged,
+        written,
+    };
     stop_at_ctrl_c();
     let start = Instant::now();
     // Before the first step, so that what is resumed is never another training.
     run.keep()?;
     run.finish_steps()?;
-    run.finish(common, &text, start.elapsed(), [&curve, &log])
+    run.finish(common, corpus.bytes, start.elapsed(), [&curve, &log])
 }
 
 /// What was kept of a training, which must be that of these settings.
@@ -142,30 +179,37 @@ fn stopped(out: &Path, settings: &Settings) -> Result<(Checkpoint, Notes), Failu
     let (checkpoint, notes) = saved::read(out)?;
     let [begun, asked] = [&notes.settings, settings]
         .map(|settings| flat(&serde_json::to_value(settings).expect("settings are JSON")));
-    match begun.iter().zip(&asked).find(|(begun, asked)| begun != asked) {
-        Some(((name, value), (_, got))) => {
-            let what = if name == "texts" {
-                "TEXT".into()
-            } else {
-                format!("--{}", name.replace('_', "-"))
-            };
-            Err(Error::bad(what, format!("{value}, as it was begun"), got).into())
-        }
-        None => Ok((checkpoint, notes)),
-    }
+    let mut names = begun.keys().chain(asked.keys());
+    let Some(name) = names.find(|name| begun.get(*name) != asked.get(*name)) else {
+        return Ok((checkpoint, notes));
+    };
+    let what = match name.as_str() {
+        "texts" => "TEXT".into(),
+        _ => format!("--{}", name.replace('_', "-")),
+    };
+    // What is as it mostly is, settings do not say.
+    let value = |of: &BTreeMap<String, serde_json::Value>| {
+        of.get(name).map_or_else(|| "its default".into(), ToString::to_string)
+    };
+    Err(Error::bad(what, format!("{}, as it was begun", value(&begun)), value(&asked)).into())
 }
 
-/// Names and values, those of an object within among them.
-fn flat(value: &serde_json::Value) -> Vec<(String, serde_json::Value)> {
+/// Values by their names, those of an object within among them.
+fn flat(value: &serde_json::Value) -> BTreeMap<String, serde_json::Value> {
     let all = value.as_object().into_iter().flatten();
     all.flat_map(|(name, value)| match value {
         serde_json::Value::Object(_) => flat(value),
-        _ => vec![(name.clone(), value.clone())],
+        _ => [(name.clone(), value.clone())].into(),
     })
     .collect()
 }
 
 impl Run<'_> {
+    /// A byte, of a token's nats.
+    fn bits(&self, nats: f64) -> f64 {
+        bits(nats) * self.tokens_of_byte
+    }
+
     fn done(&self) -> usize {
         let Position { epoch, step, steps_per_epoch } = self.trainer.position();
         epoch * steps_per_epoch + step
@@ -230,12 +274,12 @@ impl Run<'_> {
         self.notes.looks.push(Look { step, loss, held_out });
         let config = self.trainer.config();
         let tokens = (timed * config.windows_of_step() * config.window) as f64 / took.as_secs_f64();
-        let held =
-            held_out.map_or(String::new(), |nats| format!("  held out {}", digits(bits(nats))));
+        let held = held_out
+            .map_or(String::new(), |nats| format!("  held out {}", digits(self.bits(nats))));
         let share = self.share_of_peak(tokens);
         let share = share.map_or(String::new(), |share| format!("  MFU {:.0} %", 100.0 * share));
         self.bar.suspend(|| {
-            let loss = digits(bits(loss));
+            let loss = digits(self.bits(loss));
             eprintln!("step {step}/{steps}  {loss}{held} bits a byte  {tokens:.0} tokens/s{share}");
         });
         let every = self.arguments.sample_every;
@@ -253,14 +297,17 @@ impl Run<'_> {
     /// What the model writes now; of the same parameters the same.
     fn sample(&mut self) -> Result<String, Failure> {
         let Arguments { sample_prompt: prompt, sample_length: length, .. } = self.arguments;
+        let prompt = self.tokenizer.encode(prompt.as_bytes())?;
         let writer = match &mut self.writer {
             Some(writer) => writer,
-            none => none.insert(Writer::beside(&self.trainer)?),
+            none => none.insert(Writer::beside(&self.trainer, prompt.len() + length)?),
         };
         let mut sampler = Sampler::new(0.8, 0, 1.0, 1.0, 0)?;
         let mut written = Vec::new();
-        let prompt = Tokens::of_bytes(prompt.as_bytes()).ids;
-        super::write_on(writer, &mut sampler, &prompt, *length, |byte| written.push(byte))?;
+        let tokenizer = &self.tokenizer;
+        super::write_on(writer, &mut sampler, tokenizer, &prompt, *length, |bytes| {
+            written.extend(bytes);
+        })?;
         Ok(String::from_utf8_lossy(&written).into_owned())
     }
 
@@ -268,7 +315,8 @@ impl Run<'_> {
     fn share_of_peak(&self, tokens_per_second: f64) -> Option<f64> {
         let units = Arithmetic::fastest_for(self.trainer.config().dtype)?;
         let peak = self.device.facts().peak_tflops(units)? * 1e12;
-        Some(tokens_per_second * self.trainer.model().flops_per_token() / peak)
+        let window = self.trainer.config().window;
+        Some(tokens_per_second * self.trainer.model().flops_per_token(window) / peak)
     }
 
     /// Keeps where it stands.
@@ -280,7 +328,7 @@ impl Run<'_> {
     fn finish(
         &self,
         common: &Common,
-        text: &[u8],
+        bytes: usize,
         took: Duration,
         [curve, log]: [&Path; 2],
     ) -> Result<(), Failure> {
@@ -289,7 +337,10 @@ impl Run<'_> {
         let of = |label: &str, value: &dyn Fn(&Look) -> Option<f64>| Curve {
             label: label.to_owned(),
             dashed: false,
-            points: looks.iter().filter_map(|l| Some((l.step as f64, bits(value(l)?)))).collect(),
+            points: looks
+                .iter()
+                .filter_map(|l| Some((l.step as f64, self.bits(value(l)?))))
+                .collect(),
         };
         let mut curves = vec![of("training", &|look| Some(look.loss))];
         if looks.iter().any(|look| look.held_out.is_some()) {
@@ -313,7 +364,7 @@ impl Run<'_> {
                 "{}",
                 json!({
                     "device": device, "settings": settings, "seconds": took.as_secs_f64(),
-                    "steps": self.done(), "resumed": self.arguments.resume, "bytes": text.len(),
+                    "steps": self.done(), "resumed": self.arguments.resume, "bytes": bytes,
                     "parameters": parameters, "launches_a_step": self.trainer.launches(),
                     "looks": looks, "files": files,
                 })

@@ -1,0 +1,101 @@
+//! `lab lm tokenize`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use lab_device::emulator::write_atomically;
+use lab_harness::Error;
+use lab_lm::{TokenFile, Tokenizer};
+use serde_json::json;
+
+use super::texts;
+use crate::Common;
+use crate::commands::run::check_target;
+use crate::commands::training::beside;
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The texts: files of any kind, and directories, of which all files are read in the order of their names
+    #[arg(value_name = "TEXT", required = true)]
+    texts: Vec<PathBuf>,
+    /// The file for the tokens; beside it goes what made them (.tokenizer.json), unless that is bytes
+    #[arg(long)]
+    out: PathBuf,
+    /// The tokens of a tokenizer.json; without it and --bpe a token is a byte
+    #[arg(long, conflicts_with = "bpe")]
+    tokenizer: Option<PathBuf>,
+    /// Learns a byte pair encoding of so many tokens from the texts
+    #[arg(long)]
+    bpe: Option<usize>,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { texts: paths, out, tokenizer, bpe } = arguments;
+    let kept = beside(out, "tokenizer.json");
+    let files = texts::files(paths)?;
+    for path in &files {
+        if TokenFile::is_one(path)? {
+            let got = format!("tokens, {}", path.display());
+            return Err(Error::bad("TEXT", "a text", got).into());
+        }
+    }
+    let tokenizer = match (tokenizer, bpe) {
+        (Some(path), _) => Tokenizer::read(path)?,
+        (None, None) => Tokenizer::Bytes,
+        (None, Some(tokens)) => {
+            let all = files.iter().map(|path| texts::text(path)).collect::<Result<Vec<_>, _>>()?;
+            Tokenizer::train(&all, *tokens)?
+        }
+    };
+    check_target(out)?;
+    let json = tokenizer.json();
+    match json {
+        Some(_) => check_target(&kept)?,
+        None if kept.exists() => {
+            let expected = format!("no tokenizer beside {}, whose tokens are bytes", out.display());
+            return Err(Error::bad("tokenizer", expected, kept.display()).into());
+        }
+        None => {}
+    }
+
+    let bar = ProgressBar::new(files.len() as u64);
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} files, {eta} left");
+    bar.set_style(style.expect("a template"));
+    let (mut ids, mut bytes) = (Vec::new(), 0);
+    for path in &files {
+        let text = texts::text(path)?;
+        bytes += text.len() as u64;
+        ids.extend(texts::encoded(&tokenizer, path, &text)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    // As many as kernels count.
+    if ids.is_empty() || ids.len() > 1 << 30 {
+        return Err(
+            Error::bad("tokens of the texts", format!("1 to {}", 1 << 30), ids.len()).into()
+        );
+    }
+    let (vocabulary, tokens) = (tokenizer.vocabulary(), ids.len());
+    TokenFile { vocabulary, bytes, ids }.write(out)?;
+    let mut written = vec![out.display().to_string()];
+    if let Some(json) = json {
+        write_atomically(&kept, json.as_bytes()).map_err(|e| Failure::file(&kept, e))?;
+        written.push(kept.display().to_string());
+    }
+    if common.json {
+        println!(
+            "{}",
+            json!({ "texts": files.len(), "bytes": bytes, "tokens": tokens, "vocabulary": vocabulary, "files": written })
+        );
+        return Ok(());
+    }
+    let each = bytes as f64 / tokens as f64;
+    println!(
+        "{bytes} bytes of {} texts are {tokens} tokens of {vocabulary}, {each:.2} bytes each",
+        files.len()
+    );
+    println!("wrote {}", written.join(" and "));
+    Ok(())
+}

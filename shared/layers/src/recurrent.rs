@@ -1,0 +1,139 @@
+//! The LSTM and the sLSTM as layers, without biases of x and norms beside their own.
+
+use lab_device::DType;
+use lab_harness::Error;
+use lab_harness::plan::{Plan, Slot};
+use lab_operations::{Recurrent, RecurrentCell, RecurrentSizes};
+use passes::{MergeHeads, SplitHeads, add_column_sums};
+
+use crate::{Memory, State, Tape};
+
+/// Sizes of the layer, and its memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RecurrentMixer {
+    /// What happens in a step.
+    pub cell: RecurrentCell,
+    /// B.
+    pub batch: usize,
+    /// S.
+    pub positions: usize,
+    /// NH; the LSTM's units are those of all heads together.
+    pub heads: usize,
+    /// DH.
+    pub units: usize,
+    /// What it begins with.
+    pub memory: Memory,
+}
+
+/// Rows \[B, S\] and steps \[S, B\] of so many columns: each is the other with its first two axes exchanged.
+#[derive(Clone, Copy)]
+struct Turned {
+    batch: usize,
+    positions: usize,
+    columns: usize,
+}
+
+impl Turned {
+    /// \[S, B, columns\] of \[B, S, columns\]. Of one sequence both are the same.
+    fn to_steps(self, plan: &mut Plan, from: Slot) -> Result<Slot, Error> {
+        let Self { batch, positions, columns } = self;
+        if batch == 1 || positions == 1 {
+            return Ok(from);
+        }
+        let (dtype, from_stride, to) = (DType::F32, positions * columns, None);
+        let (heads, width) = (positions, columns);
+        SplitHeads { dtype, batch: 1, positions: batch, heads, width, from, from_stride, to }
+            .add_forward(plan)
+    }
+
+    /// And back.
+    fn to_rows(self, plan: &mut Plan, from: Slot) -> Result<Slot, Error> {
+        let Self { batch, positions, columns } = self;
+        if batch == 1 || positions == 1 {
+            return Ok(from);
+        }
+        let (dtype, to, to_stride) = (DType::F32, None, 0);
+        let (heads, width) = (positions, columns);
+        MergeHeads { dtype, batch: 1, positions: batch, heads, width, from, to, to_stride }
+            .add_forward(plan)
+    }
+}
+
+impl Tape<'_> {
+    /// An LSTM or an sLSTM over the positions, in f32: \[B S, width\] → \[B S, NH DH\].
+    ///
+    /// Parameters of the LSTM: `weight_ih` \[4 H, width\], `weight_hh` \[4 H, H\], `bias_ih`, `bias_hh` \[4 H\], as PyTorch has them. Of the
+    /// sLSTM: `w` \[4 H, width\], `r` \[4, NH, DH, DH\], `b` \[4, NH, DH\].
+    ///
+    /// # Errors
+    /// There is no such parameter; another type than f32; what the operations say.
+    pub fn recurrent(&mut self, y: Slot, mixer: RecurrentMixer) -> Result<Slot, Error> {
+        let RecurrentMixer { cell, batch, positions, heads, units, memory } = mixer;
+        if self.dtype != DType::F32 {
+            return Err(Error::bad(
+                format!("dtype of the {cell:?}").to_lowercase(),
+                "f32",
+                self.dtype,
+            ));
+        }
+        let hidden = heads * units;
+        let names: &'static [&'static str] = match cell {
+            RecurrentCell::Lstm => &["weight_ih", "weight_hh", "bias_ih", "bias_hh"],
+            RecurrentCell::Slstm => &["r", "b"],
+        };
+        let (x, columns, heads, units) = match cell {
+            RecurrentCell::Lstm => (y, y.len() / (batch * positions), 1, hidden),
+            RecurrentCell::Slstm => (self.linear(&["w"], y, None)?, 4 * hidden, heads, units),
+        };
+        let of_x = Turned { batch, positions, columns };
+        let of_h = Turned { columns: hidden, ..of_x };
+        let slot = |n: usize| self.weight(&[names[n.min(names.len() - 1)]]);
+        let parameters = [slot(0)?, slot(1)?, slot(2)?, slot(3)?];
+        let (state, last) = match memory {
+            Memory::Fresh => (None, None),
+            Memory::Leave(State { slots }) => (None, Some(slots)),
+            Memory::Step(State { slots }) => (Some(slots), Some(slots)),
+        };
+        let recurrent = Recurrent {
+            cell,
+            sizes: RecurrentSizes { steps: positions, batch, heads, units, columns },
+            x: of_x.to_steps(self.plan, x)?,
+            parameters,
+            state,
+            versions: [None; 2],
+        };
+        if !self.is_training() {
+            let outputs = recurrent.add_forward(self.plan)?;
+            for (from, to) in outputs.state.into_iter().zip(last.into_iter().flatten()) {
+                self.plan.copy(from, to);
+            }
+            return of_h.to_rows(self.plan, outputs.y);
+        }
+        let (h, saved) = recurrent.add_forward_saving(self.plan)?;
+        let out = of_h.to_rows(self.plan, h)?;
+        let accumulates = self.accumulates;
+        let mut gradients = Vec::new();
+        for name in names {
+            gradients.extend(self.gradient(&[name])?);
+        }
+        self.push(move |back| {
+            let Some(dout) = back.take(out) else { return Ok(()) };
+            let plan = &mut *back.plan;
+            let dy = of_h.to_steps(plan, dout)?;
+            // What is there is added to behind it.
+            let own: Vec<Slot> = match accumulates {
+                false => gradients.clone(),
+                true => gradients.iter().map(|g| plan.scratch(DType::F32, g.len())).collect(),
+            };
+            let dx = recurrent.add_backward(plan, &saved, dy, &own)?;
+            if accumulates {
+                for (own, all) in own.iter().zip(&gradients) {
+                    add_column_sums(plan, *own, *all, [1, own.len()], true)?;
+                }
+            }
+            let dx = of_x.to_rows(plan, dx)?;
+            back.put(x, dx)
+        });
+        Ok(out)
+    }
+}
