@@ -2,7 +2,7 @@
 
 use lab_harness::Error;
 use lab_harness::plan::Slot;
-use lab_operations::{Attention, AttentionSizes, AttentionStep};
+use lab_operations::{Attention, AttentionRows, AttentionSizes, AttentionStep, Rows};
 use passes::{AppendToCache, MergeHeads, Room, Rope, SplitHeads};
 
 use crate::mixer::from_column;
@@ -72,7 +72,7 @@ impl Tape<'_> {
         };
         rope.add_forward(self.plan, qkv)?;
         let plan = &mut *self.plan;
-        let [q, k, v] = of_columns.parts(qkv);
+        let [_, k, v] = of_columns.parts(qkv);
         if let Memory::Leave(State { slots: [keys, values, ..] }) = memory {
             let positions = keys.len() / (batch * shared_heads * width);
             for ((heads, from), slot) in [(k, keys), (v, values)] {
@@ -90,6 +90,49 @@ impl Tape<'_> {
                 .add_into_room(plan, Room { slot, positions })?;
             }
         }
+        if AttentionRows::takes(self.plan.device(), dtype, sizes) {
+            self.attention_over_rows(of_columns, qkv, rope)
+        } else {
+            self.attention_by_heads(of_columns, qkv, rope)
+        }
+    }
+
+    /// Of q, k and v where their product has left them.
+    fn attention_over_rows(
+        &mut self,
+        of_columns: Columns,
+        qkv: Slot,
+        rope: Rope,
+    ) -> Result<Slot, Error> {
+        let (dtype, sizes, stride) = (self.dtype, of_columns.0, of_columns.all());
+        let rows_of = move |slot| of_columns.parts(slot).map(|(_, slot)| Rows { slot, stride });
+        let [q, k, v] = rows_of(qkv);
+        let attention = AttentionRows { dtype, sizes, q, k, v, causal: true };
+        if !self.is_training() {
+            return attention.add_forward(self.plan);
+        }
+        let (out, saved) = attention.add_forward_saving(self.plan, [stride; 3])?;
+        self.push(move |back| {
+            let Some(dout) = back.take(out) else { return Ok(()) };
+            let dqkv = back.plan.scratch(dtype, qkv.len());
+            attention.add_backward(back.plan, &saved, dout, rows_of(dqkv))?;
+            rope.add_backward(back.plan, dqkv)?;
+            back.put(qkv, dqkv)
+        });
+        Ok(out)
+    }
+
+    /// Of a copy of each that has its heads one behind the other.
+    fn attention_by_heads(
+        &mut self,
+        of_columns: Columns,
+        qkv: Slot,
+        rope: Rope,
+    ) -> Result<Slot, Error> {
+        let (dtype, sizes, stride) = (self.dtype, of_columns.0, of_columns.all());
+        let AttentionSizes { batch, heads, positions, columns: width, .. } = sizes;
+        let plan = &mut *self.plan;
+        let [q, k, v] = of_columns.parts(qkv);
         let mut split = |(heads, from)| {
             SplitHeads {
                 dtype,
