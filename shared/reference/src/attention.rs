@@ -219,9 +219,21 @@ fn add(to: &mut [f64], sum: &[f64], factor: f64) {
     to.iter_mut().zip(sum).for_each(|(to, sum)| *to += factor * sum);
 }
 
-/// Of a matrix with so many columns.
+/// Of a matrix with so many columns, by squares: a column of them stays in the cache while its rows are written.
 fn transposed(matrix: &[f64], columns: usize) -> Vec<f64> {
-    (0..columns).flat_map(|c| matrix.iter().skip(c).step_by(columns).copied()).collect()
+    const SIDE: usize = 32;
+    let rows = matrix.len() / columns;
+    let mut all = vec![0.0; matrix.len()];
+    for (r0, c0) in
+        (0..rows).step_by(SIDE).flat_map(|r0| (0..columns).step_by(SIDE).map(move |c0| (r0, c0)))
+    {
+        for c in c0..columns.min(c0 + SIDE) {
+            for r in r0..rows.min(r0 + SIDE) {
+                all[c * rows + r] = matrix[r * columns + c];
+            }
+        }
+    }
+    all
 }
 
 #[cfg(test)]
