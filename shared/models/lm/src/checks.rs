@@ -39,9 +39,9 @@ fn mixed() -> Model {
     small().with_mixers("1 vlstm : 1 attention".parse().expect("a pattern"), Some(1))
 }
 
-/// One block, with attention whose heads share nothing.
+/// One block, with attention whose heads share nothing, and one matrix for what comes in and what goes out.
 fn attention() -> Model {
-    Model { blocks: 1, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
+    Model { blocks: 1, tied: true, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
 }
 
 /// An LSTM and an sLSTM.
