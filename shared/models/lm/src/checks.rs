@@ -356,6 +356,15 @@ fn what_cannot_be_trained_is_refused(device: &Device) {
             "columns of a head of attention: expected a multiple of 16 from 16 to 256, got 24",
         ),
         (
+            said(
+                Model { keys: 1 << 17, ..model.with_mixers(attention, None) },
+                config,
+                &data,
+                &starts,
+            ),
+            "keys of a head: expected 1 to 65536, got 131072",
+        ),
+        (
             said(model, Config { dtype: DType::F64, ..config }, &data, &starts),
             "dtype: expected f32 or bf16, got f64",
         ),
