@@ -378,6 +378,24 @@ fn lm_checkpoint_sealed() {
     sealed::<lab_lm::Model>(&LM);
 }
 
+#[test]
+fn tokens() {
+    let loader = Loader {
+        name: "tokens",
+        file: "in.tokens",
+        words: &["labtoken", "\u{1}\0\0\0", "\u{2}\0\0\0", "\u{4}\0\0\0", "\0\0\0\0\0\0\0\0"],
+        ..Loader::PLAIN
+    };
+    loader.fuzz(|path| {
+        let all = lab_lm::TokenFile::read(path).map_err(said)?;
+        assert!(all.ids.iter().all(|id| (0..all.vocabulary as i64).contains(&i64::from(*id))));
+        let again = beside(path);
+        all.write(&again).expect("what was read can be written");
+        assert_eq!(lab_lm::TokenFile::read(&again).expect("and read again"), all);
+        Ok(())
+    });
+}
+
 /// Changes what the tool notes in a model's file.
 fn change_notes<M: Trained>(mutator: &mut Mutator, input: &[u8]) -> Vec<u8> {
     let directory = lab_fuzz::folder();
@@ -885,7 +903,7 @@ fn the_corpus_is_as_it_is_written() {
         assert!(same, "{}: LAB_WRITE_CORPUS=1 cargo test -p lab-fuzz corpus", name.display());
         compared += 1;
     }
-    assert_eq!(compared, 14);
+    assert_eq!(compared, 17);
 }
 
 fn write_corpus(corpus: &Path) {
@@ -1063,6 +1081,17 @@ fn write_corpus(corpus: &Path) {
     for (name, config) in [("f32", lab_lm::Config::default()), ("bf16", half)] {
         let checkpoint = lm_of(model, config, &[("note", "")]);
         checkpoint.write(&at("lm-checkpoint", name)).expect("a file");
+    }
+    let mixed = lab_lm::Model { heads: 2, blocks: 2, tied: true, ..model }
+        .with_mixers("1 attention : 1 lstm".parse().expect("a pattern"), Some(1));
+    let mixed = lm_of(mixed, lab_lm::Config::default(), &[]);
+    mixed.write(&at("lm-checkpoint", "mixed")).expect("a file");
+    let folder = corpus.join("tokens");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (name, vocabulary) in [("two-bytes", 300), ("four-bytes", 70_000)] {
+        let ids = vec![1, vocabulary - 1, 5, 0];
+        let tokens = lab_lm::TokenFile { vocabulary: vocabulary as usize, bytes: 9, ids };
+        tokens.write(&folder.join(format!("good-{name}.tokens"))).expect("a file");
     }
     let settings = serde_json::json!({
         "texts": ["a.txt", "ä"], "held_out": 0.05, "steps": 9, "lr": 0.003, "warm_up": 50, "schedule": "cosine",

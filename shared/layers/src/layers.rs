@@ -15,25 +15,28 @@ use crate::{Dropouts, Tape};
 pub(crate) const EPS: f32 = 1e-6;
 
 impl Tape<'_> {
-    /// Rows of the embedding: tokens i32 \[rows\] → \[rows, width\]. The parameter is \[vocabulary, width\].
+    /// Rows of the embedding: tokens i32 \[rows\] → \[rows, width\]. The parameter is \[vocabulary, width\]. Where it is the head's as well, it
+    /// is tied: the gradient is added to what [`Tape::linear_cross_entropy`] has left.
     ///
     /// # Errors
     /// There is no such parameter; what the operation says.
-    pub fn embedding(&mut self, weight: &str, tokens: Slot) -> Result<Slot, Error> {
+    pub fn embedding(&mut self, weight: &str, tokens: Slot, is_tied: bool) -> Result<Slot, Error> {
         let [vocabulary, width] = self.sizes_of(weight)?;
         let (dtype, rows) = (self.dtype, tokens.len());
+        // Without the room that a head's rows have.
+        let own = |slot: Slot| slot.part(0, vocabulary * width);
         let embedding = Embedding {
             dtype,
             rows,
             vocabulary,
             width,
             tokens,
-            weight: self.weight(&[weight])?,
+            weight: own(self.weight(&[weight])?),
             y: None,
         };
         let y = embedding.add_forward(self.plan)?;
-        let accumulates = self.accumulates;
-        if let Some(dweight) = self.gradient(&[weight])? {
+        let accumulates = self.accumulates || is_tied;
+        if let Some(dweight) = self.gradient(&[weight])?.map(own) {
             self.push(move |back| {
                 let Some(dy) = back.take(y) else { return Ok(()) };
                 let upstream = EmbeddingUpstream { dy, dweight, accumulates };

@@ -19,7 +19,7 @@ constexpr int MOST_COLUMNS = 256;
 
 // ANCHOR: step
 template <class T, int TK>
-__global__ void __launch_bounds__(TK)
+__global__ void __launch_bounds__(TK, 4)
     attention_step(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                    const int* __restrict__ lengths, T* __restrict__ o, int heads, int group, int room, int D,
                    float log2_scale) {
@@ -52,16 +52,14 @@ __global__ void __launch_bounds__(TK)
 #pragma unroll
         for (int n = 0; n < COLUMNS; ++n) {
             int c = thread + n * TK;
-            if (c >= D) break;
             out[n] *= shrinks;
             const T* value = v + start + j0 * 1ll * D + c;
-            for (int j = 0; j < count; ++j) out[n] = fmaf(weights[j], to_math(value[j * D]), out[n]);
+            for (int j = 0; c < D && j < count; ++j) out[n] = fmaf(weights[j], to_math(value[j * D]), out[n]);
         }
         top = most;
     }
 #pragma unroll
-    for (int n = 0; n < COLUMNS; ++n) {
-        int c = thread + n * TK;
+    for (int n = 0, c = thread; n < COLUMNS; ++n, c += TK) {
         if (c < D) o[head * D + c] = from_math<T>(out[n] / sum);
     }
 }

@@ -17,7 +17,7 @@ using namespace lab;
 
 // ANCHOR: append
 template <class T, int N>
-__global__ void __launch_bounds__(PASS_THREADS)
+__global__ void __launch_bounds__(PASS_THREADS, 4)
     append_to_cache(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                     const int* __restrict__ lengths, const float* __restrict__ table, T* __restrict__ q_turned,
                     T* __restrict__ K, T* __restrict__ V, int batch, int heads, int shared_heads, int half, int room,

@@ -330,7 +330,7 @@ fn comparisons() {
         lab().args(["compare", "nothing"]),
         2,
         &[
-            "family or stage: expected adamw, add, attention, attention_fwbw, causal_qkv, copy",
+            "family or stage: expected adamw, add, append_to_cache, attention, attention_fwbw",
             "got 'nothing'",
         ],
     );

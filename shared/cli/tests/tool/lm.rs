@@ -505,14 +505,38 @@ fn a_llama_of_transformers_gives_the_logits_that_it_gave_there() {
             "k.weight': expected f32 [64, 32], got f32 [32, 32]",
         ),
         (
-            "\"tie_word_embeddings\": false",
-            "\"tie_word_embeddings\": true",
-            "tie_word_embeddings of again/config.json: expected false, got true",
+            "\"hidden_act\": \"silu\"",
+            "\"hidden_act\": \"gelu\"",
+            "hidden_act of again/config.json: expected \"silu\", got \"gelu\"",
         ),
     ] {
         assert!(config.contains(from), "{from}: {config}");
         lab.write("again/config.json", config.replace(from, to).as_bytes());
         lab.refuses("info again", said);
+    }
+}
+
+/// One matrix in and out: as a Llama it stays one, elsewhere it is written twice.
+#[test]
+fn a_language_model_has_one_matrix_for_tokens_and_logits() {
+    let lab = Lab::new();
+    let ids: Vec<i32> = TEXT.bytes().take(32).map(i32::from).collect();
+    let ids = tensors([("ids", Tensor::new(&[2, 16], &ids))]);
+    tensor::write(&lab.at("in.safetensors"), &ids).unwrap();
+    let logits = |model: &str| {
+        lab.says(&format!("logits {model} --input in.safetensors --output l.safetensors"));
+        lab.read("l.safetensors")
+    };
+    for (mixer, out, has_head) in [("attention", "llama", false), ("vlstm", "xlstm", true)] {
+        let options = format!("{TINY} --mixer {mixer} --tied --steps 2 --warm-up 0");
+        let report = lab.json(&format!("train t.txt {options} --out m.safetensors"));
+        let apart = lab.json(&format!("info {TINY} --mixer {mixer}"));
+        let saved = number(&apart["parameters"]) - number(&report["parameters"]);
+        assert_eq!(saved.to_bits(), (128.0f64 * 32.0).to_bits(), "{report}");
+        lab.says(&format!("convert m.safetensors --out {out}"));
+        let weights = tensor::read(&lab.at(&format!("{out}/model.safetensors"))).unwrap();
+        assert_eq!(weights.contains_key("lm_head.weight"), has_head, "{mixer}");
+        assert!(logits(out) == logits("m.safetensors"), "{mixer}: other logits");
     }
 }
 

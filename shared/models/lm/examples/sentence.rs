@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for epoch in 1..=8 {
         println!("epoch {epoch}: loss {:.3}", trainer.epoch()?.loss);
     }
-    let mut writer = Writer::new(&device, model, &trainer.parameters()?, config.dtype, 24)?;
+    let mut writer = Writer::new(&device, model, &trainer.parameters()?, config.dtype)?;
     let (mut said, mut best) = (vec![i32::from(b't')], Sampler::new(0.0, 0, 1.0, 1.0, 0)?);
     while let Some(&last) = said.last().filter(|_| said.len() < 24) {
         said.push(best.draw(&writer.next(last)?, &said));

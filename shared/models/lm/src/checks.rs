@@ -39,9 +39,9 @@ fn mixed() -> Model {
     small().with_mixers("1 vlstm : 1 attention".parse().expect("a pattern"), Some(1))
 }
 
-/// One block, with attention whose heads share nothing.
+/// One block, with attention whose heads share nothing, and one matrix for what comes in and what goes out.
 fn attention() -> Model {
-    Model { blocks: 1, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
+    Model { blocks: 1, tied: true, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
 }
 
 /// An LSTM and an sLSTM.
@@ -243,7 +243,7 @@ fn assert_writes_as_it_reads(device: &Device, model: Model) {
     let data = tokens(34, model.vocabulary);
     for (dtype, bound) in [(DType::F32, 2e-4), (DType::BF16, 0.25)] {
         if !dtypes_of(&model).contains(&dtype) {
-            let said = Writer::new(device, model, &parameters, dtype, 1).err().unwrap();
+            let said = Writer::new(device, model, &parameters, dtype).err().unwrap();
             let expected = "dtype of the lstm: expected f32, got bf16";
             assert!(said.to_string().ends_with(expected), "{said}");
             continue;
@@ -253,7 +253,7 @@ fn assert_writes_as_it_reads(device: &Device, model: Model) {
         let mut evaluator = Evaluator::of_logits(device, of).unwrap();
         let logits = evaluator.logits(&[0]).unwrap().values();
         let row = |t: usize| &logits[t * model.vocabulary..][..model.vocabulary];
-        let mut writer = Writer::new(device, model, &parameters, dtype, window).unwrap();
+        let mut writer = Writer::with_room(device, model, &parameters, dtype, window).unwrap();
         let near = |found: &[f64], t: usize| {
             let worst = found.iter().zip(row(t)).map(|(f, e)| (f - e).abs()).fold(0.0, f64::max);
             assert!(worst <= bound, "{dtype}, behind token {t}: {worst}");
@@ -309,7 +309,7 @@ fn assert_learns(device: &Device, model: Model) {
     let evaluated = evaluator.mean_loss(&starts).unwrap();
     assert!(evaluated < 1.2 * last + 0.01, "{evaluated} for {last}");
     assert!(beside.mean_loss(&starts).unwrap() == evaluated, "beside the training");
-    let mut writer = Writer::new(device, model, &parameters, config.dtype, 64).unwrap();
+    let mut writer = Writer::new(device, model, &parameters, config.dtype).unwrap();
     let mut logits = writer.read(&data.ids[..24]).unwrap();
     assert!(writing.read(&data.ids[..24]).unwrap() == logits, "beside the training");
     let mut sampler = crate::Sampler::new(0.0, 0, 1.0, 1.0, 0).unwrap();
@@ -354,6 +354,15 @@ fn what_cannot_be_trained_is_refused(device: &Device) {
                 &starts,
             ),
             "columns of a head of attention: expected a multiple of 16 from 16 to 256, got 24",
+        ),
+        (
+            said(
+                Model { keys: 1 << 17, ..model.with_mixers(attention, None) },
+                config,
+                &data,
+                &starts,
+            ),
+            "keys of a head: expected 1 to 65536, got 131072",
         ),
         (
             said(model, Config { dtype: DType::F64, ..config }, &data, &starts),

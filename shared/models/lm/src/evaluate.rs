@@ -7,7 +7,6 @@ use lab_harness::{Binding, Error, Tensor, Tensors};
 use lab_layers::{HeadLoss, Memory, Tape};
 use lab_training::Step as _;
 
-use crate::model::HEAD;
 use crate::step::{TARGETS, add_data, add_windows};
 use crate::{Config, Model, Tokens, Trainer};
 
@@ -207,6 +206,6 @@ fn add_losses(tape: &mut Tape<'_>, model: &Model, y: Slot, targets: Slot) -> Res
         loss_scale: None,
         rows_at_once: None,
     };
-    tape.linear_cross_entropy(HEAD, y, head)?;
+    tape.linear_cross_entropy(model.head(), y, head)?;
     Ok(Out::Losses(row_losses))
 }

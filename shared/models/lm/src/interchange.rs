@@ -86,7 +86,12 @@ impl Pretrained {
             true => (llama::our_name(&name), tensor),
             false => (name, tensor),
         });
-        Self { model, parameters: all.collect() }.checked()
+        let mut parameters: Tensors = all.collect();
+        if model.tied {
+            // Some have a copy of the embedding there.
+            parameters.remove(HEAD);
+        }
+        Self { model, parameters }.checked()
     }
 
     fn checked(self) -> Result<Self, Error> {
@@ -107,7 +112,11 @@ impl Pretrained {
     }
 
     fn write_weights(&self, path: &Path, name: impl Fn(&str) -> String) -> Result<(), Error> {
-        let all = self.parameters.iter().map(|(own, t)| (name(own), Part::Given(t)));
+        // Where it is the embedding, others have a copy, but for a Llama, whose configuration says so.
+        let is_copied = self.model.tied && !is_llama(&self.model);
+        let copy = is_copied.then(|| (HEAD, &self.parameters[EMBEDDING[1]]));
+        let own = self.parameters.iter().map(|(own, t)| (own.as_str(), t)).chain(copy);
+        let all = own.map(|(own, t)| (name(own), Part::Given(t)));
         // Without it transformers refuses the file.
         let notes = [("format".to_owned(), "pt".to_owned())].into();
         tensor::write_parts(path, all.collect(), &notes)

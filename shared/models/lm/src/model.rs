@@ -24,8 +24,11 @@ pub(crate) const LOGIT_CAP: f32 = 30.0;
 /// The base of the angles of attention's positions, mostly.
 pub(crate) const THETA: f64 = 10_000.0;
 
-/// The parameter that makes logits.
+/// The parameter that makes logits, where it is not the embedding.
 pub(crate) const HEAD: &str = "lm_head.weight";
+
+/// The parameter whose rows are those of the tokens.
+pub(crate) const EMBEDDING: &str = "embedding.weight";
 
 /// A language model of xLSTM blocks; with attention in all of them a Llama.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +53,9 @@ pub struct Model {
     /// Heads of k and v in attention, a divisor of NH; as many as those of q where it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_heads: Option<usize>,
+    /// Whether the embedding makes the logits as well.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tied: bool,
     /// ε of the norms of whole rows.
     #[serde(default = "usual_eps", skip_serializing_if = "is_usual_eps")]
     pub norm_eps: f64,
@@ -68,6 +74,11 @@ fn usual_theta() -> f64 {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_usual_eps(value: &f64) -> bool {
     *value == EPS
 }
@@ -94,6 +105,7 @@ impl Model {
             hidden,
             mixers: Mixers::default(),
             shared_heads: None,
+            tied: false,
             norm_eps: EPS,
             theta: THETA,
         }
@@ -104,6 +116,11 @@ impl Model {
     pub fn with_mixers(self, mixers: Mixers, shared_heads: Option<usize>) -> Self {
         let is_said = |own: &usize| *own != self.heads || !mixers.has(Mixer::Attention);
         Self { mixers, shared_heads: shared_heads.filter(is_said), ..self }
+    }
+
+    /// The name of the parameter that makes the logits.
+    pub(crate) fn head(&self) -> &'static str {
+        if self.tied { EMBEDDING } else { HEAD }
     }
 
     /// Heads of k and v in attention.
@@ -141,9 +158,14 @@ impl Model {
         in_range("width", width, 8192, 16)?;
         in_range("heads", heads, 1024, 1)?;
         in_range("blocks", blocks, 1024, 1)?;
-        if self.mixers.has(Mixer::Vlstm) {
-            in_range("keys of a head", keys, 256, 16)?;
-            in_range("values of a head", values, 512, 16)?;
+        match self.mixers.has(Mixer::Vlstm) {
+            true => {
+                in_range("keys of a head", keys, 256, 16)?;
+                in_range("values of a head", values, 512, 16)?;
+            }
+            // Nobody reads them.
+            false if keys > 1 << 16 => in_range("keys of a head", keys, 1 << 16, 1)?,
+            false => {}
         }
         if self.mixers.has(Mixer::Attention) {
             in_range("columns of a head of attention", values, 256, 16)?;
@@ -188,7 +210,10 @@ impl Model {
         let matrix = |name: String, rows: usize, columns: usize, init| {
             Parameter::new(name, &[rows, columns], init).decays()
         };
-        all.push(matrix("embedding.weight".into(), vocabulary, width, reads));
+        // Rows of the logits' product in eights, as its tiles want them.
+        let room = vocabulary.next_multiple_of(8) * width;
+        let embedding = matrix(EMBEDDING.into(), vocabulary, width, reads);
+        all.push(if self.tied { embedding.with_room(room) } else { embedding });
         for n in 0..blocks {
             let block = format!("backbone.blocks.{n}");
             let [norm, layer] = self.mixers.of_block(n).names();
@@ -253,8 +278,9 @@ impl Model {
             }
         }
         all.push(Parameter::new("backbone.out_norm.weight", &[width], ones));
-        let room = vocabulary.next_multiple_of(8) * width;
-        all.push(matrix(HEAD.into(), vocabulary, width, reads).with_room(room));
+        if !self.tied {
+            all.push(matrix(HEAD.into(), vocabulary, width, reads).with_room(room));
+        }
         Parameters::new(all)
     }
 
@@ -272,7 +298,7 @@ impl Model {
     ) -> Result<Slot, Error> {
         let angles = self.add_angles(tape, [batch, positions], &memory);
         tape.set_norm_eps(self.norm_eps as f32);
-        let x = tape.embedding("embedding.weight", tokens)?;
+        let x = tape.embedding(EMBEDDING, tokens, self.tied)?;
         let mut x = tape.dropout(x)?;
         for n in 0..self.blocks {
             x = tape.within(&format!("backbone.blocks.{n}"), |tape| {
@@ -348,7 +374,7 @@ impl Model {
     /// # Errors
     /// What the layers say.
     pub fn logits(&self, tape: &mut Tape<'_>, y: Slot) -> Result<Slot, Error> {
-        tape.linear(&[HEAD], y, None)
+        tape.linear(&[self.head()], y, None)
     }
 
     /// Floating-point operations of a token in training, in windows of so many: six for each weight of a product, and the mixers'. The

@@ -134,11 +134,11 @@ pub(crate) fn loss_and_gradients(
         x = next;
     }
     let y = all.rms("backbone.out_norm.weight", &x);
-    let logits = all.linear("lm_head.weight", &y, width);
+    let logits = all.linear(model.head(), &y, width);
     let entropy = CrossEntropy { cap: model.logit_cap().map(f64::from), z_loss };
     let (_, loss, dlogits) = entropy.loss_and_gradient(&logits, &targets, vocabulary);
 
-    let dy = all.linear_back("lm_head.weight", &y, &dlogits, width);
+    let dy = all.linear_back(model.head(), &y, &dlogits, width);
     let mut dx = all.rms_back("backbone.out_norm.weight", &x, &dy);
     for (n, own) in saved.into_iter().enumerate().rev() {
         let block = format!("backbone.blocks.{n}");

@@ -11,7 +11,6 @@ use passes::{AdamW, CrossEntropy, Progress};
 
 use crate::config::EPS;
 use crate::kernels;
-use crate::model::HEAD;
 use crate::{Config, Model, Tokens};
 
 /// A binding with what the host reads and writes of it.
@@ -203,7 +202,7 @@ fn plan(
             loss_scale: Some(progress.loss_scale()),
             rows_at_once: config.logit_rows,
         };
-        tape.linear_cross_entropy(HEAD, y, head)?;
+        tape.linear_cross_entropy(model.head(), y, head)?;
         dropouts = tape.dropouts().expect("those that it was given");
         tape.add_backward(&[])?;
     }

@@ -108,11 +108,27 @@ fn planned(
 }
 
 impl Writer {
-    /// A model that has read nothing. Attention has room for so many tokens; other mixers need none.
+    /// Tokens that attention has room for where nothing else is said.
+    pub const ROOM: usize = 1 << 12;
+
+    /// A model that has read nothing. Attention has room for [`Writer::ROOM`] tokens.
     ///
     /// # Errors
     /// Sizes that no kernel takes; parameters that are not the model's; what the device says.
     pub fn new(
+        device: &Device,
+        model: Model,
+        parameters: &Tensors,
+        dtype: DType,
+    ) -> Result<Self, Error> {
+        Self::with_room(device, model, parameters, dtype, Self::ROOM)
+    }
+
+    /// The same, where attention has room for so many tokens; other mixers need none.
+    ///
+    /// # Errors
+    /// As [`Writer::new`]; no room, or more than 2²⁰.
+    pub fn with_room(
         device: &Device,
         model: Model,
         parameters: &Tensors,
@@ -127,7 +143,7 @@ impl Writer {
         Self::bound(device, model, dtype, room, bind)
     }
 
-    /// A model in training, always with the parameters of its last step, and room as [`Writer::new`] has it.
+    /// A model in training, always with the parameters of its last step, and room as [`Writer::with_room`] has it.
     ///
     /// # Errors
     /// What the device says.

@@ -70,7 +70,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     eprintln!("{} on {}", path.display(), device.name());
     let dtype = dtype.on(&device);
     let room = from.len().saturating_add(*length);
-    let mut writer = Writer::new(&device, loaded.model, &loaded.parameters, dtype, room)?;
+    let mut writer = Writer::with_room(&device, loaded.model, &loaded.parameters, dtype, room)?;
     let mut out = std::io::stdout().lock();
     // Bytes as they come: a character of several may come in pieces. A reader that has gone ends this as it ends any tool.
     let mut show = |bytes: &[u8]| {

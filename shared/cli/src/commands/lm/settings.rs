@@ -29,6 +29,10 @@ pub(crate) struct Sizes {
     #[arg(long, help_heading = "Model")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kv_heads: Option<usize>,
+    /// One matrix for the tokens that come in and for the logits that go out
+    #[arg(long, help_heading = "Model")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) tied: bool,
     /// Tokens that it knows; those of a text are its bytes, so that 256 suffice, those of a file of tokens as many as its tokenizer has
     #[arg(long, default_value_t = 256, help_heading = "Model")]
     pub(crate) vocabulary: usize,
@@ -139,8 +143,9 @@ impl TypeName {
 
 impl Sizes {
     pub(super) fn model(&self) -> Model {
-        Model::xlstm(self.vocabulary, self.width, self.heads, self.blocks)
-            .with_mixers(self.mixer, self.kv_heads)
+        let Self { vocabulary, width, heads, blocks, mixer, kv_heads, tied, .. } = *self;
+        Model { tied, ..Model::xlstm(vocabulary, width, heads, blocks) }
+            .with_mixers(mixer, kv_heads)
     }
 
     /// Of the defaults, with these sizes.

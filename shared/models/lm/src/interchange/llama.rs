@@ -7,13 +7,12 @@ use super::Configured;
 use crate::{Mixer, Mixers, Model};
 
 /// What the options must be that all of these models have alike; each is its default of transformers, too.
-pub(super) fn fixed() -> [(&'static str, Value); 5] {
+pub(super) fn fixed() -> [(&'static str, Value); 4] {
     [
         ("model_type", "llama".into()),
         ("hidden_act", "silu".into()),
         ("attention_bias", false.into()),
         ("mlp_bias", false.into()),
-        ("tie_word_embeddings", false.into()),
     ]
 }
 
@@ -51,12 +50,14 @@ pub(super) fn their_name(ours: &str) -> String {
 }
 
 pub(super) fn config(model: &Model) -> Value {
-    let Model { vocabulary, width, heads, blocks, values, hidden, norm_eps, theta, .. } = *model;
+    let Model { vocabulary, width, heads, blocks, values, hidden, norm_eps, theta, tied, .. } =
+        *model;
     let mut all = json!({
         "architectures": ["LlamaForCausalLM"], "dtype": "float32",
         "vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": blocks,
         "num_attention_heads": heads, "num_key_value_heads": model.key_heads(),
         "head_dim": values, "intermediate_size": hidden, "rms_norm_eps": norm_eps,
+        "tie_word_embeddings": tied,
         // The second as before transformers 5.
         "rope_parameters": { "rope_type": "default", "rope_theta": theta }, "rope_theta": theta,
         // Of a tokenizer, which is not part of the model.
@@ -79,8 +80,19 @@ pub(super) fn model(of: &Configured) -> Result<Model, Error> {
     let values = of.size("head_dim", width / heads)?;
     let hidden = of.size("intermediate_size", 11008)?;
     let norm_eps = of.number("rms_norm_eps", 1e-6)?;
-    let sizes =
-        Model { values, hidden, norm_eps, theta, ..Model::xlstm(vocabulary, width, heads, blocks) };
+    let tied = match of.options.get("tie_word_embeddings") {
+        None => false,
+        Some(Value::Bool(tied)) => *tied,
+        Some(other) => return of.refuse("tie_word_embeddings", "true or false", other),
+    };
+    let sizes = Model {
+        values,
+        hidden,
+        norm_eps,
+        theta,
+        tied,
+        ..Model::xlstm(vocabulary, width, heads, blocks)
+    };
     let model = sizes.with_mixers(Mixers::only(Mixer::Attention), Some(shared));
     model.check()?;
     Ok(model)
@@ -152,8 +164,8 @@ mod tests {
             ("mlp_bias", json!(true), "mlp_bias of config.json: expected false, got true"),
             (
                 "tie_word_embeddings",
-                json!(true),
-                "tie_word_embeddings of config.json: expected false, got true",
+                json!(1),
+                "tie_word_embeddings of config.json: expected true or false, got 1",
             ),
             (
                 "rope_scaling",
@@ -217,7 +229,8 @@ mod tests {
     fn all_options_and_names_come_back() {
         let sizes = Model { values: 48, hidden: 72, ..Model::xlstm(99, 64, 6, 3) };
         let sizes = Model { norm_eps: 1e-5, theta: 500_000.0, ..sizes };
-        for shared in [None, Some(2), Some(1)] {
+        for (shared, tied) in [(None, false), (Some(2), true), (Some(1), false)] {
+            let sizes = Model { tied, ..sizes };
             let model = sizes.with_mixers(Mixers::only(Mixer::Attention), shared);
             let options = Pretrained { model, parameters: Tensors::new() }.config();
             assert_eq!(said(&options), format!("{model:?}"));
@@ -227,7 +240,7 @@ mod tests {
                 assert!(theirs.starts_with("model.") || theirs == "lm_head.weight", "{theirs}");
                 assert_eq!(our_name(&theirs), parameter.name);
             }
-            assert_eq!(parameters.iter().count(), 3 * 9 + 3);
+            assert_eq!(parameters.iter().count(), 3 * 9 + 3 - usize::from(tied));
         }
     }
 }
