@@ -25,7 +25,7 @@ fn strips(name: &str, packs: &[(usize, usize)], (lanes, cells): (usize, usize)) 
 
 fn main() {
     let rows = |name| strips(name, &[(32, 24), (32, 32), (256, 32)], (256, 32));
-    let heads = |name| strips(name, &[(16, 16), (32, 16), (256, 8)], (256, 8));
+    let heads = |name| strips(name, &[(16, 8), (16, 16), (32, 16), (256, 8)], (256, 8));
     let gates = |name: &str| {
         let same = TYPES.map(|(t, _)| format!("{name}<{t}, {t}>"));
         let beside = ["__half", "__nv_bfloat16"].map(|t| format!("{name}<float, {t}>"));
