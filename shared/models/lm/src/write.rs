@@ -4,6 +4,7 @@ use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Binder, Binding, Error, Tensor, Tensors};
 use lab_layers::{Memory, State, Tape};
+use lab_operations::RecurrentCell;
 use lab_training::Step as _;
 
 use crate::{Mixer, Model, Trainer};
@@ -61,12 +62,16 @@ impl Blocks {
                 Mixer::Vlstm => (DType::F32, [sizes[0], sizes[1], sizes[2], 0]),
                 // Other mixers have room for anything.
                 Mixer::Attention => (dtype, [model.key_heads() * room * values; 4]),
-                Mixer::Lstm | Mixer::Slstm => (DType::F32, [heads * values; 4]),
+                Mixer::Lstm | Mixer::Slstm => (dtype, [heads * values; 4]),
             };
             // Those that a mixer has, and behind them what attention reads its length from.
             let mut slots = [lengths; 4];
             for (slot, (name, len)) in slots.iter_mut().zip(names_of_state(mixer).iter().zip(sizes))
             {
+                let dtype = match mixer {
+                    Mixer::Slstm => RecurrentCell::Slstm.dtype_of_state(name, dtype),
+                    _ => dtype,
+                };
                 *slot = plan.state_of_zeros(&format!("state.{n}.{name}"), dtype, &[len]);
             }
             State { slots }
@@ -184,13 +189,15 @@ impl Writer {
         let first =
             [of(heads * keys * values, 0.0), of(heads * keys, 0.0), of(heads, f32::NEG_INFINITY)];
         let zeros = of(heads * values, 0.0);
+        // h is of the run's type; of the LSTM c as well.
+        let h = Tensor::rounded(self.dtype, &zeros.shape, &zeros.values());
         for (n, state) in self.memory.states.iter().enumerate() {
             let first: &[&Tensor] = match mixers.of_block(n) {
                 Mixer::Vlstm => &[&first[0], &first[1], &first[2]],
                 // What it has read counts no more.
                 Mixer::Attention => &[],
-                Mixer::Lstm => &[&zeros; 2],
-                Mixer::Slstm => &[&zeros; 4],
+                Mixer::Lstm => &[&h, &h],
+                Mixer::Slstm => &[&h, &zeros, &zeros, &zeros],
             };
             for (slot, tensor) in state.slots.into_iter().zip(first) {
                 self.step.write(slot, tensor)?;
