@@ -124,7 +124,7 @@ impl Family for OfStep {
 }
 
 /// What a function of the reference makes of these inputs.
-fn computed(of: fn([&[f64]; 3], &[usize], Sizes) -> Vec<f64>, inputs: &Tensors) -> Vec<f64> {
+fn computed(of: impl Fn([&[f64]; 3], &[usize], Sizes) -> Vec<f64>, inputs: &Tensors) -> Vec<f64> {
     let [_, heads, columns] = inputs["q"].shape[..] else { panic!("q of three indices") };
     let [_, shared_heads, room, _] = inputs["k"].shape[..] else { panic!("k of four indices") };
     let [q, k, v] = ["q", "k", "v"].map(|name| inputs[name].values());
