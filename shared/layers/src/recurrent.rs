@@ -1,10 +1,10 @@
-//! The LSTM and the sLSTM as layers, without biases of x and norms beside their own.
+//! The LSTM and the sLSTM as layers.
 
 use lab_device::DType;
 use lab_harness::Error;
 use lab_harness::plan::{Plan, Slot};
 use lab_operations::{Recurrent, RecurrentCell, RecurrentSizes};
-use passes::{MergeHeads, SplitHeads, add_column_sums};
+use passes::{MergeHeads, SplitHeads, Widen};
 
 use crate::{Memory, State, Tape};
 
@@ -28,6 +28,7 @@ pub struct RecurrentMixer {
 /// Rows \[B, S\] and steps \[S, B\] of so many columns: each is the other with its first two axes exchanged.
 #[derive(Clone, Copy)]
 struct Turned {
+    dtype: DType,
     batch: usize,
     positions: usize,
     columns: usize,
@@ -36,11 +37,11 @@ struct Turned {
 impl Turned {
     /// \[S, B, columns\] of \[B, S, columns\]. Of one sequence both are the same.
     fn to_steps(self, plan: &mut Plan, from: Slot) -> Result<Slot, Error> {
-        let Self { batch, positions, columns } = self;
+        let Self { dtype, batch, positions, columns } = self;
         if batch == 1 || positions == 1 {
             return Ok(from);
         }
-        let (dtype, from_stride, to) = (DType::F32, positions * columns, None);
+        let (from_stride, to) = (positions * columns, None);
         let (heads, width) = (positions, columns);
         SplitHeads { dtype, batch: 1, positions: batch, heads, width, from, from_stride, to }
             .add_forward(plan)
@@ -48,11 +49,11 @@ impl Turned {
 
     /// And back.
     fn to_rows(self, plan: &mut Plan, from: Slot) -> Result<Slot, Error> {
-        let Self { batch, positions, columns } = self;
+        let Self { dtype, batch, positions, columns } = self;
         if batch == 1 || positions == 1 {
             return Ok(from);
         }
-        let (dtype, to, to_stride) = (DType::F32, None, 0);
+        let (to, to_stride) = (None, 0);
         let (heads, width) = (positions, columns);
         MergeHeads { dtype, batch: 1, positions: batch, heads, width, from, to, to_stride }
             .add_forward(plan)
@@ -60,22 +61,16 @@ impl Turned {
 }
 
 impl Tape<'_> {
-    /// An LSTM or an sLSTM over the positions, in f32: \[B S, width\] → \[B S, NH DH\].
+    /// An LSTM or an sLSTM over the positions: \[B S, width\] → \[B S, NH DH\].
     ///
     /// Parameters of the LSTM: `weight_ih` \[4 H, width\], `weight_hh` \[4 H, H\], `bias_ih`, `bias_hh` \[4 H\], as PyTorch has them. Of the
     /// sLSTM: `w` \[4 H, width\], `r` \[4, NH, DH, DH\], `b` \[4, NH, DH\].
     ///
     /// # Errors
-    /// There is no such parameter; another type than f32; what the operations say.
+    /// There is no such parameter; what the operations say.
     pub fn recurrent(&mut self, y: Slot, mixer: RecurrentMixer) -> Result<Slot, Error> {
         let RecurrentMixer { cell, batch, positions, heads, units, memory } = mixer;
-        if self.dtype != DType::F32 {
-            return Err(Error::bad(
-                format!("dtype of the {cell:?}").to_lowercase(),
-                "f32",
-                self.dtype,
-            ));
-        }
+        let dtype = self.dtype;
         let hidden = heads * units;
         let names: &'static [&'static str] = match cell {
             RecurrentCell::Lstm => &["weight_ih", "weight_hh", "bias_ih", "bias_hh"],
@@ -85,7 +80,7 @@ impl Tape<'_> {
             RecurrentCell::Lstm => (y, y.len() / (batch * positions), 1, hidden),
             RecurrentCell::Slstm => (self.linear(&["w"], y, None)?, 4 * hidden, heads, units),
         };
-        let of_x = Turned { batch, positions, columns };
+        let of_x = Turned { dtype, batch, positions, columns };
         let of_h = Turned { columns: hidden, ..of_x };
         let slot = |n: usize| self.weight(&[names[n.min(names.len() - 1)]]);
         let parameters = [slot(0)?, slot(1)?, slot(2)?, slot(3)?];
@@ -96,6 +91,7 @@ impl Tape<'_> {
         };
         let recurrent = Recurrent {
             cell,
+            dtype,
             sizes: RecurrentSizes { steps: positions, batch, heads, units, columns },
             x: of_x.to_steps(self.plan, x)?,
             parameters,
@@ -120,16 +116,16 @@ impl Tape<'_> {
             let Some(dout) = back.take(out) else { return Ok(()) };
             let plan = &mut *back.plan;
             let dy = of_h.to_steps(plan, dout)?;
-            // What is there is added to behind it.
-            let own: Vec<Slot> = match accumulates {
-                false => gradients.clone(),
-                true => gradients.iter().map(|g| plan.scratch(DType::F32, g.len())).collect(),
+            // In f32 they are where they belong, unless something is there that they join.
+            let is_direct = dtype == DType::F32 && !accumulates;
+            let own: Vec<Slot> = match is_direct {
+                true => gradients.clone(),
+                false => gradients.iter().map(|g| plan.scratch(dtype, g.len())).collect(),
             };
             let dx = recurrent.add_backward(plan, &saved, dy, &own)?;
-            if accumulates {
-                for (own, all) in own.iter().zip(&gradients) {
-                    add_column_sums(plan, *own, *all, [1, own.len()], true)?;
-                }
+            let apart = own.into_iter().zip(gradients).filter(|_| !is_direct);
+            for (x, sum) in apart {
+                Widen { dtype, elements: x.len(), x, sum, accumulates }.add(plan)?;
             }
             let dx = of_x.to_rows(plan, dx)?;
             back.put(x, dx)

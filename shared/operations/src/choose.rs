@@ -180,21 +180,21 @@ pub fn choose_attention(
     choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, options, name)
 }
 
-/// The versions of the LSTM and of the sLSTM in f32, likewise.
+/// The versions of the LSTM and of the sLSTM, likewise.
 static LSTM: &[Candidate] = candidates! {
-    lstm_fused: FORWARD[1], FORWARD[0];
+    lstm_fused: TENSOR, FORWARD[1], FORWARD[0];
 };
 
 static LSTM_GRADIENTS: &[Candidate] = candidates! {
-    lstm_fused: SEQUENCE, CELL;
+    lstm_fused: TENSOR_BACK, SEQUENCE, CELL;
 };
 
 static SLSTM: &[Candidate] = candidates! {
-    slstm_fused: FORWARD[0];
+    slstm_fused: FORWARD[1], FORWARD[0];
 };
 
 static SLSTM_GRADIENTS: &[Candidate] = candidates! {
-    slstm_fused: CELL;
+    slstm_fused: HEADS, CELL;
 };
 
 /// The same for a recurrence.

@@ -31,11 +31,13 @@ pub struct RecurrentSizes {
     pub columns: usize,
 }
 
-/// A recurrence over the steps: x \[T, B, I\] → y \[T, B, NH DH\], in f32.
+/// A recurrence over the steps: x \[T, B, I\] → y \[T, B, NH DH\].
 #[derive(Clone, Copy, Debug)]
 pub struct Recurrent {
     /// What happens in a step.
     pub cell: RecurrentCell,
+    /// Of x, the parameters and y.
+    pub dtype: DType,
     /// Sizes.
     pub sizes: RecurrentSizes,
     /// x; of the sLSTM its gates.
@@ -76,6 +78,12 @@ impl RecurrentCell {
             Self::Lstm => &["h", "c"],
             Self::Slstm => &["h", "c", "n", "m"],
         }
+    }
+
+    /// The type of a state, by its name with anything around it, in a run of a type: c, n and m of the sLSTM are f32.
+    pub fn dtype_of_state(self, name: &str, dtype: DType) -> DType {
+        let is_h = name.trim_start_matches('d').starts_with('h');
+        if self == Self::Lstm || is_h { dtype } else { DType::F32 }
     }
 
     fn x(self) -> &'static str {
@@ -119,7 +127,18 @@ impl Recurrent {
             all.push(("dy".into(), y));
             all.extend(self.cell.last().iter().map(|s| ((*s).to_owned(), state.clone())));
         }
-        all.into_iter().map(|(name, sizes)| (name, Shape { dtype: DType::F32, sizes })).collect()
+        let is_state = |name: &String| {
+            let of = |own: &str, end: &str| *name == format!("{own}{end}");
+            self.cell.states().iter().any(|s| of(s, "0") || of(&format!("d{s}"), "n"))
+        };
+        let shaped = |(name, sizes): (String, Vec<usize>)| {
+            let dtype = match is_state(&name) {
+                true => self.cell.dtype_of_state(&name, self.dtype),
+                false => self.dtype,
+            };
+            (name, Shape { dtype, sizes })
+        };
+        all.into_iter().map(shaped).collect()
     }
 
     /// The state before the first step, of zeros where none is given, and all else that goes in.
@@ -129,7 +148,8 @@ impl Recurrent {
         all.extend(parameters.map(|(name, slot)| ((*name).to_owned(), slot)));
         let len = self.sizes.batch * self.units();
         for (n, name) in self.cell.states().iter().enumerate() {
-            let slot = self.state.map_or_else(|| plan.zeros(DType::F32, len), |state| state[n]);
+            let dtype = self.cell.dtype_of_state(name, self.dtype);
+            let slot = self.state.map_or_else(|| plan.zeros(dtype, len), |state| state[n]);
             all.push((format!("{name}0"), slot));
         }
         all
@@ -152,7 +172,7 @@ impl Recurrent {
     /// Adds the forward pass alone.
     ///
     /// # Errors
-    /// No version takes these sizes or this device; a slot is of another length or type than f32.
+    /// No version takes these sizes or this device; a slot is of another length or type.
     pub fn add_forward(&self, plan: &mut Plan) -> Result<RecurrentOutputs, Error> {
         let forward = self.plan_of(plan, false)?;
         let inputs = self.inputs(plan);
@@ -198,7 +218,8 @@ impl Recurrent {
             self.cell.parameters().iter().map(|name| format!("d{name}")).collect();
         let mut upstream = vec![("dy", dy)];
         for name in self.cell.last() {
-            upstream.push((name, plan.zeros(DType::F32, len)));
+            let dtype = self.cell.dtype_of_state(name, self.dtype);
+            upstream.push((name, plan.zeros(dtype, len)));
         }
         upstream.extend(gradients.iter().map(String::as_str).zip(into.iter().copied()));
         let included = saved.0.add(plan, &upstream)?;

@@ -1,14 +1,14 @@
 //! Decoding: one position behind those that a cache holds.
 
 use lab_device::{DType, Device, KernelSource};
-use lab_harness::compare::unit;
+use lab_harness::compare::{Magnitudes, each, unit};
 use lab_harness::suite::VersionCheck;
 use lab_harness::tensor::tensors;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Tensor,
     Tensors, Version, arguments, compare, run, version_checks,
 };
-use lab_reference::attention_step::{Sizes, attention_step};
+use lab_reference::attention_step::{Sizes, attention_step, magnitudes};
 
 use crate::{blocks_of, kernels};
 
@@ -62,9 +62,9 @@ pub static STEP: Step = Step {
             name: "o",
             bounds: &[(DType::F32, 1.7e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
             elements: &[
-                (DType::F32, 16.0 * unit::F32),
-                (DType::F16, 16.0 * unit::F32),
-                (DType::BF16, 16.0 * unit::F32),
+                (DType::F32, 2.0 * unit::F32),
+                (DType::F16, 2.0 * unit::F32),
+                (DType::BF16, 2.0 * unit::F32),
             ],
         }],
     },
@@ -89,13 +89,17 @@ impl Family for OfStep {
     }
 
     fn reference(&self, _: &Info, inputs: &Tensors, _: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        let [_, heads, columns] = inputs["q"].shape[..] else { panic!("q of three indices") };
-        let [_, shared_heads, room, _] = inputs["k"].shape[..] else { panic!("k of four indices") };
-        let [q, k, v] = ["q", "k", "v"].map(|name| inputs[name].values());
-        let lengths: Vec<usize> =
-            inputs["lengths"].values().into_iter().map(|n| n as usize).collect();
-        let sizes = Sizes { heads, shared_heads, room, columns };
-        vec![("o", attention_step([&q, &k, &v], &lengths, sizes))]
+        vec![("o", computed(attention_step, inputs))]
+    }
+
+    fn magnitudes(
+        &self,
+        _: &Info,
+        inputs: &Tensors,
+        _: &Options,
+        _: &lab_harness::Reference,
+    ) -> Magnitudes {
+        each(vec![("o", computed(magnitudes, inputs))])
     }
 
     /// Keys and values are read once; two products with them, for each head of q. As if all sequences were as long as there is room for.
@@ -117,6 +121,15 @@ impl Family for OfStep {
             heads_of_no_whole_group_are_refused,
         ]
     }
+}
+
+/// What a function of the reference makes of these inputs.
+fn computed(of: impl Fn([&[f64]; 3], &[usize], Sizes) -> Vec<f64>, inputs: &Tensors) -> Vec<f64> {
+    let [_, heads, columns] = inputs["q"].shape[..] else { panic!("q of three indices") };
+    let [_, shared_heads, room, _] = inputs["k"].shape[..] else { panic!("k of four indices") };
+    let [q, k, v] = ["q", "k", "v"].map(|name| inputs[name].values());
+    let lengths: Vec<usize> = inputs["lengths"].values().into_iter().map(|n| n as usize).collect();
+    of([&q, &k, &v], &lengths, Sizes { heads, shared_heads, room, columns })
 }
 
 impl Version for Step {

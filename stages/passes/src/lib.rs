@@ -4,7 +4,7 @@
 //! each operation here is one pass over its tensors, or as few as there can be, and all of them give the same bits each run.
 //!
 //! An operation is a struct of slots and sizes that adds its launches to a plan: [`RmsNorm`], [`GatedHeadNorm`], [`SwiGlu`],
-//! [`SoftCapGates`], [`Embedding`], [`CrossEntropy`], [`AdamW`], [`SplitHeads`], [`MergeHeads`], [`Rope`], [`AppendToCache`], [`Dropout`]. Each is also a version of this
+//! [`SoftCapGates`], [`Embedding`], [`CrossEntropy`], [`AdamW`], [`SplitHeads`], [`MergeHeads`], [`Rope`], [`AppendToCache`], [`Dropout`], [`Widen`]. Each is also a version of this
 //! stage by itself.
 
 mod adamw;
@@ -21,6 +21,7 @@ mod rms_norm;
 mod rope;
 mod slots;
 mod swiglu;
+mod widen;
 
 use lab_harness::Stage;
 
@@ -40,6 +41,7 @@ pub use rms_norm::{RMS_NORM, RMS_NORM_BACK, RmsNorm, RmsNormOut, RmsNormSaved, R
 pub use rope::{ROPE, Rope};
 pub use slots::add_column_sums;
 pub use swiglu::{SWIGLU, SWIGLU_BACK, SwiGlu, SwiGluUpstream};
+pub use widen::{WIDEN, Widen};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -65,6 +67,7 @@ pub static STAGE: Stage = Stage {
         &ROPE,
         &APPEND_TO_CACHE,
         &DROPOUT,
+        &WIDEN,
         &EMBEDDING,
         &EMBEDDING_BACK,
         &CROSS_ENTROPY,

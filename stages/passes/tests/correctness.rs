@@ -6,7 +6,7 @@ use lab_harness::{Dims, Problem, random_problems, stage_checks};
 use passes::{
     ADAMW, APPEND_TO_CACHE, CROSS_ENTROPY, CROSS_ENTROPY_BACK, DROPOUT, EMBEDDING, EMBEDDING_BACK,
     HEAD_NORM, HEAD_NORM_BACK, MERGE_HEADS, RMS_NORM, RMS_NORM_BACK, ROPE, SOFT_CAP_GATES,
-    SOFT_CAP_GATES_BACK, SPLIT_HEADS, STAGE, SWIGLU, SWIGLU_BACK,
+    SOFT_CAP_GATES_BACK, SPLIT_HEADS, STAGE, SWIGLU, SWIGLU_BACK, WIDEN,
 };
 
 #[test]
@@ -48,6 +48,7 @@ fn rope() {
 #[test]
 fn dropout() {
     assert_version(&STAGE, &DROPOUT);
+    assert_version(&STAGE, &WIDEN);
 }
 
 #[test]

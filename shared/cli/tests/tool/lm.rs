@@ -659,10 +659,6 @@ fn a_language_model_has_the_mixers_that_it_is_told() {
             "mixer: expected vlstm, as xlstm_large has it, got 1 vlstm : 1 attention",
         ),
         (
-            format!("train t.txt {steps} --dtype bf16 --out n.safetensors"),
-            "dtype of the lstm: expected f32, got bf16",
-        ),
-        (
             format!("train t.txt {sizes} --mixer gru --out n.safetensors"),
             "mixer: expected one of vlstm, attention, lstm, slstm, or at most 8 runs of them",
         ),

@@ -50,12 +50,6 @@ fn recurrent() -> Model {
         .with_mixers("lstm : slstm".parse().expect("a pattern"), None)
 }
 
-/// The types that a model runs in: those of the trainer, but for an LSTM and an sLSTM.
-fn dtypes_of(model: &Model) -> &'static [DType] {
-    let is_recurrent = model.mixers.has(Mixer::Lstm) || model.mixers.has(Mixer::Slstm);
-    if is_recurrent { &[DType::F32] } else { &[DType::F32, DType::BF16] }
-}
-
 fn tokens(len: usize, words: usize) -> Tokens {
     let id = |n: usize| ((n * n / 3 + n % 7 * 5) % words) as i32;
     Tokens::of_ids((0..len).map(id).collect())
@@ -111,9 +105,6 @@ fn assert_step_right(device: &Device, model: Model) {
     for (dtype, bound, config) in
         [(DType::F32, 2e-5, whole), (DType::F32, 2e-5, parts), (DType::BF16, 0.12, parts)]
     {
-        if !dtypes_of(&model).contains(&dtype) {
-            continue;
-        }
         let (loss, gradients) =
             loss_and_gradients(&model, &parameters, &inputs, &targets, [3, window], config.z_loss);
         let config = Config { dtype, ..config };
@@ -242,12 +233,6 @@ fn assert_writes_as_it_reads(device: &Device, model: Model) {
     let parameters = spread(&model, 5);
     let data = tokens(34, model.vocabulary);
     for (dtype, bound) in [(DType::F32, 2e-4), (DType::BF16, 0.25)] {
-        if !dtypes_of(&model).contains(&dtype) {
-            let said = Writer::new(device, model, &parameters, dtype).err().unwrap();
-            let expected = "dtype of the lstm: expected f32, got bf16";
-            assert!(said.to_string().ends_with(expected), "{said}");
-            continue;
-        }
         let window = 33;
         let of = Evaluated { model, parameters: &parameters, dtype, batch: 2, window, data: &data };
         let mut evaluator = Evaluator::of_logits(device, of).unwrap();
@@ -299,6 +284,9 @@ fn assert_learns(device: &Device, model: Model) {
     let mut writing = Writer::beside(&trainer, 64).unwrap();
     let mut last = first;
     for _ in 0..30 {
+        if last < 0.1 {
+            break;
+        }
         last = trainer.epoch().unwrap().loss;
     }
     assert!(first > 4.0 && last < 0.2, "{first} to {last}");

@@ -13,7 +13,7 @@ pub enum Mixer {
     Vlstm,
     /// Softmax attention with rotary positions.
     Attention,
-    /// The LSTM, of as many units as the vLSTM has values. In f32 only.
+    /// The LSTM, of as many units as the vLSTM has values.
     Lstm,
     /// xLSTM's scalar memory, likewise.
     Slstm,

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_bpe_is_learnt_and_gives_every_text_back() {
         let text = "low lower lowest, new newer newest: ältere Wörter\n".repeat(9).into_bytes();
-        let of = || Tokenizer::train(&[text.clone()], 300).unwrap();
+        let of = || Tokenizer::train(std::slice::from_ref(&text), 300).unwrap();
         let bpe = of();
         assert_eq!(bpe.json(), of().json(), "the same for the same text");
         assert!((257..=300).contains(&bpe.vocabulary()), "{}", bpe.vocabulary());

@@ -1,9 +1,13 @@
 //! Writing on: a prompt, and then a token at a time.
 
-use lab_device::{DType, Device};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use lab_device::{DType, Device, Graph};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Binder, Binding, Error, Tensor, Tensors};
 use lab_layers::{Memory, State, Tape};
+use lab_operations::RecurrentCell;
 use lab_training::Step as _;
 
 use crate::{Mixer, Model, Trainer};
@@ -17,7 +21,9 @@ pub struct Writer {
     /// Tokens that attention has room for, and those that were read.
     room: usize,
     read: usize,
-    step: Binding,
+    // Dropped before the buffers that its launches use: a token's, as one.
+    graph: Graph<'static>,
+    step: Rc<RefCell<Binding>>,
     token: Slot,
     logits: Slot,
     memory: Blocks,
@@ -61,12 +67,16 @@ impl Blocks {
                 Mixer::Vlstm => (DType::F32, [sizes[0], sizes[1], sizes[2], 0]),
                 // Other mixers have room for anything.
                 Mixer::Attention => (dtype, [model.key_heads() * room * values; 4]),
-                Mixer::Lstm | Mixer::Slstm => (DType::F32, [heads * values; 4]),
+                Mixer::Lstm | Mixer::Slstm => (dtype, [heads * values; 4]),
             };
             // Those that a mixer has, and behind them what attention reads its length from.
             let mut slots = [lengths; 4];
             for (slot, (name, len)) in slots.iter_mut().zip(names_of_state(mixer).iter().zip(sizes))
             {
+                let dtype = match mixer {
+                    Mixer::Slstm => RecurrentCell::Slstm.dtype_of_state(name, dtype),
+                    _ => dtype,
+                };
                 *slot = plan.state_of_zeros(&format!("state.{n}.{name}"), dtype, &[len]);
             }
             State { slots }
@@ -167,8 +177,12 @@ impl Writer {
         }
         let room = if has_attention { room } else { usize::MAX };
         let (plan, [token, logits], memory) = planned(device, &model, dtype, [1, room])?;
-        let (step, device, read) = (bind(plan.bind())?, device.clone(), 0);
-        let mut writer = Self { device, model, dtype, room, read, step, token, logits, memory };
+        let step = Rc::new(RefCell::new(bind(plan.bind())?));
+        let repeated = Rc::clone(&step);
+        let graph = device.graph(move || repeated.borrow_mut().run())?;
+        let device = device.clone();
+        let mut writer =
+            Self { device, model, dtype, room, read: 0, graph, step, token, logits, memory };
         writer.forget()?;
         Ok(writer)
     }
@@ -183,17 +197,20 @@ impl Writer {
         let of = |len: usize, value: f32| Tensor::new(&[len], &vec![value; len]);
         let first =
             [of(heads * keys * values, 0.0), of(heads * keys, 0.0), of(heads, f32::NEG_INFINITY)];
+        let mut step = self.step.borrow_mut();
         let zeros = of(heads * values, 0.0);
+        // h is of the run's type; of the LSTM c as well.
+        let h = Tensor::rounded(self.dtype, &zeros.shape, &zeros.values());
         for (n, state) in self.memory.states.iter().enumerate() {
             let first: &[&Tensor] = match mixers.of_block(n) {
                 Mixer::Vlstm => &[&first[0], &first[1], &first[2]],
                 // What it has read counts no more.
                 Mixer::Attention => &[],
-                Mixer::Lstm => &[&zeros; 2],
-                Mixer::Slstm => &[&zeros; 4],
+                Mixer::Lstm => &[&h, &h],
+                Mixer::Slstm => &[&h, &zeros, &zeros, &zeros],
             };
             for (slot, tensor) in state.slots.into_iter().zip(first) {
-                self.step.write(slot, tensor)?;
+                step.write(slot, tensor)?;
             }
         }
         Ok(())
@@ -228,7 +245,7 @@ impl Writer {
         let tokens = Tensor::new(&[prompt.len()], prompt);
         let mut binder = plan.bind().upload(TOKENS, &tokens)?;
         for name in Blocks::names(&self.model).into_iter().chain([WEIGHTS.to_owned()]) {
-            binder = binder.share(&name, &self.step, &name)?;
+            binder = binder.share(&name, &self.step.borrow(), &name)?;
         }
         let mut all = binder.finish()?;
         all.run()?;
@@ -245,18 +262,21 @@ impl Writer {
     pub fn next(&mut self, token: i32) -> Result<Vec<f64>, Error> {
         self.check(&[token])?;
         self.feed(token)?;
-        let row = self.step.read(self.logits)?.values();
+        let row = self.step.borrow().read(self.logits)?.values();
         Ok(self.capped(&row))
     }
 
     fn feed(&mut self, token: i32) -> Result<(), Error> {
         self.check_room(1)?;
         self.read += 1;
-        self.step.write(self.token, &Tensor::new(&[1], &[token]))?;
-        if self.model.mixers.has(Mixer::Attention) {
-            self.step.write(self.memory.lengths, &Tensor::new(&[1], &[self.read as i32]))?;
+        {
+            let mut step = self.step.borrow_mut();
+            step.write(self.token, &Tensor::new(&[1], &[token]))?;
+            if self.model.mixers.has(Mixer::Attention) {
+                step.write(self.memory.lengths, &Tensor::new(&[1], &[self.read as i32]))?;
+            }
         }
-        Ok(self.step.run()?)
+        Ok(self.graph.launch()?)
     }
 
     /// Refuses more tokens than there is room for.

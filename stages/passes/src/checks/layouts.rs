@@ -8,6 +8,7 @@ use lab_reference::passes as reference;
 use super::{assert_close, noise, rounding, run_plan};
 use crate::{
     Gates, MergeHeads, SoftCapGates, SoftCapGatesUpstream, SplitHeads, SwiGlu, SwiGluUpstream,
+    Widen,
 };
 
 pub(super) fn gates_are_columns_of_wider_rows(device: &Device) {
@@ -140,6 +141,28 @@ pub(super) fn heads_are_columns_of_wider_rows(device: &Device) {
             let is_own = (first..first + columns).contains(&(at % stride));
             let expected = if is_own { wide.values()[at] } else { 0.0 };
             assert_eq!(v, expected, "{dtype}: element {at}");
+        }
+    }
+}
+
+/// What is there stays only where it is said; and a part of a wider slot begins where it does.
+pub(super) fn widened_gradients_take_the_place_or_join(device: &Device) {
+    for (dtype, first) in [(DType::BF16, 8), (DType::F16, 3), (DType::F32, 4)] {
+        let n = 40;
+        let x = noise(1, dtype, &[n]);
+        let before = noise(2, DType::F32, &[first + n]);
+        for accumulates in [false, true] {
+            let mut plan = Plan::new(device);
+            let slot = plan.input("x", dtype, &[n]);
+            let sum = plan.updated("sum", "sum1", DType::F32, &[first + n]).part(first, n);
+            Widen { dtype, elements: n, x: slot, sum, accumulates }.add(&mut plan).unwrap();
+            let inputs = tensors([("x", x.clone()), ("sum", before.clone())]);
+            let after = run_plan(plan, &inputs)["sum1"].values();
+            let mut expected = before.values();
+            for (own, x) in expected[first..].iter_mut().zip(x.values()) {
+                *own = f64::from((if accumulates { *own } else { 0.0 } + x) as f32);
+            }
+            assert_eq!(after, expected, "{dtype} {accumulates}");
         }
     }
 }

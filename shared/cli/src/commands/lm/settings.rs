@@ -21,7 +21,7 @@ pub(crate) struct Sizes {
     /// Blocks, each a mixer and a feed-forward layer
     #[arg(long, default_value_t = 2, help_heading = "Model")]
     pub(crate) blocks: usize,
-    /// The mixer of each block, vlstm, attention, lstm or slstm (the last two in f32); or runs of them that repeat, such as '7 vlstm : 1 attention'
+    /// The mixer of each block, vlstm, attention, lstm or slstm; or runs of them that repeat, such as '7 vlstm : 1 attention'
     #[arg(long, default_value_t, help_heading = "Model")]
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) mixer: Mixers,
