@@ -1,7 +1,9 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use attention::{MMA, MMA_BACK, ONLINE, SCORES, SCORES_BACK, STAGE, STEP};
+use attention::{
+    MMA, MMA_BACK, ONLINE, SCORES, SCORES_BACK, STAGE, STEP, TURNS, WGMMA, WGMMA_BACK,
+};
 use lab_harness::attention::sizes;
 use lab_harness::suite::{assert_right, assert_version, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks};
@@ -9,7 +11,7 @@ use lab_harness::{Problem, random_problems, stage_checks};
 #[test]
 fn v0_scores() {
     assert_version(&STAGE, &SCORES);
-    assert_eq!(STAGE.versions.len(), 6);
+    assert_eq!(STAGE.versions.len(), 9);
 }
 
 #[test]
@@ -33,6 +35,21 @@ fn v4_mma_back() {
 }
 
 #[test]
+fn v5_wgmma() {
+    assert_version(&STAGE, &WGMMA);
+}
+
+#[test]
+fn v6_turns() {
+    assert_version(&STAGE, &TURNS);
+}
+
+#[test]
+fn v7_wgmma_back() {
+    assert_version(&STAGE, &WGMMA_BACK);
+}
+
+#[test]
 fn step() {
     assert_version(&STAGE, &STEP);
 }
@@ -40,7 +57,7 @@ fn step() {
 stage_checks!(STAGE);
 
 random_problems! {
-    cases: 10, of: in_all_types(&[&ONLINE, &MMA, &SCORES_BACK, &MMA_BACK]);
+    cases: 10, of: in_all_types(&[&ONLINE, &MMA, &TURNS, &SCORES_BACK, &MMA_BACK, &WGMMA_BACK]);
     (
         b in 1usize..3,
         nkv in 1usize..3,

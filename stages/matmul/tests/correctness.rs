@@ -127,8 +127,13 @@ fn back_and_forth() {
 }
 
 #[test]
+fn gradients_by_weights() {
+    assert_version(&matmul::STAGE, &matmul::weight_gradient::WEIGHT_GRADIENT);
+}
+
+#[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 24);
+    assert_eq!(STAGE.versions.len(), 25);
     assert_eq!(VERSIONS.len(), 23);
 }
 
