@@ -241,6 +241,6 @@ for line in sys.stdin:
         assert_eq!(scripts.said.len(), 1);
         let empty = tempfile::tempdir().unwrap();
         let refused = Scripts::new(empty.path()).err().unwrap().to_string();
-        assert!(refused.contains("expected a directory with linear.py"), "{refused}");
+        assert!(refused.contains("expected a directory with attention.py"), "{refused}");
     }
 }
