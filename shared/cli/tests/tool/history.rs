@@ -199,8 +199,11 @@ fn the_page_of_registers_is_current() {
         assert!(committed.contains(&line), "the page has no {line}");
     }
     let kernels: usize = matmul::STAGE.kernels.iter().map(|k| k.instantiations.len()).sum();
-    let rows = ["| `matmul_", "| `linear<", "| `linear_plain<"];
-    assert_eq!(rows.iter().map(|row| committed.matches(row).count()).sum::<usize>(), kernels);
+    let rows = ["matmul_", "linear<", "linear_plain<", "weight_gradient<", "sum_parts`"];
+    assert_eq!(
+        rows.iter().map(|row| committed.matches(&format!("| `{row}")).count()).sum::<usize>(),
+        kernels
+    );
 }
 
 /// Two commits of which there are records of the same family.
