@@ -287,6 +287,9 @@ impl Version for Attention {
 
     fn test_shapes(&self) -> Vec<Dims> {
         let most = self.info.dims[4].max;
+        // More tiles than a ring has places, for each width of a head.
+        let rings = [[1, 1, 1, 530, 16], [1, 1, 1, 340, 80], [1, 1, 1, 200, 256]];
+        let has_rings = matches!(self.way, Way::Wgmma | Way::Turns);
         [
             [1, 1, 1, 1, 16],
             // A tile; one and a bit, one less a bit.
@@ -306,6 +309,7 @@ impl Version for Attention {
             [1, 1, 1, 33, 144],
         ]
         .into_iter()
+        .chain(rings.into_iter().filter(|_| has_rings))
         .filter(|shape| shape[4] <= most)
         .map(sizes)
         .collect()
