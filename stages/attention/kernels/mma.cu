@@ -12,7 +12,7 @@
 
 using namespace lab;
 
-// What comes past at once, and all.
+// A tile of K and one of V; and all that a block has in shared memory.
 template <class T, int ROOM, int L> struct Place {
     T k[ROOM / PANEL][L * PANEL], v[ROOM / PANEL][L * PANEL];
 };

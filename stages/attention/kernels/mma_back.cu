@@ -2,7 +2,7 @@
 //
 //   dv_j = Σ_i P_ij do_i      dk_j = scale Σ_i dS_ij q_i      dq_i = scale Σ_j dS_ij k_j
 //
-// Work split: in the first kernel a warp has a row, of which it makes what pairs need of it. In the second a block owns L
+// Work split: in the first kernel LANES lanes have a row, of which they make what pairs need of it. In the second a block owns L
 // positions j of a head of K and V, a warp 16 of them; L rows of Q and do come past, of each head of its group, from the
 // block's own on where it is causal, in two places. In the third a block owns L rows i, and K and V come past as in the
 // forward pass. The second walk makes scores and do·v once more, seven products for five. For that nobody adds to what

@@ -2,8 +2,8 @@
 //
 // Work split: as there, but that a block stays, one a multiprocessor, and takes tiles of rows as they come, the longest first: who
 // asks for K and V counts them on a number in device memory, which the last block to ask leaves at 0, and is at the next
-// tile while the results of this one leave. While a warpgroup makes weights of its scores two products are under way: that
-// of the next scores, and that of the weights before by V. And warpgroups take turns: one has the tensor cores do both while
+// tile while the results of this one leave. Two products are asked for together: that of the
+// next scores, and that of the last weights by V. While the second is under way, a warpgroup makes weights of the first. And warpgroups take turns: one has the tensor cores do both while
 // another exponentiates.
 //
 // As wgmma.cu, and `counter`, 0. A grid of as many blocks as run at once, at most.

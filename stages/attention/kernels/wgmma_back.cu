@@ -5,8 +5,8 @@
 // sums dk and dv in its registers; tiles of L rows of q and do come past, with what pairs need of each row, of each head of the
 // group. Scores stand there as K Qᵀ: rows are positions, so that weights and slopes are operands of the sums as they are. Where
 // the registers of 256 columns have room for one of dk and dv alone, a launch makes dv and one makes dk (WHICH). In the second
-// a block owns 64 GROUPS rows i, and K and V come past. While one warpgroup makes
-// slopes the other one has the tensor cores; AHEAD: and its own sums of the tile before are under way.
+// a block owns 64 GROUPS rows i, and K and V come past. Of two
+// warpgroups one makes slopes while the other has the tensor cores; AHEAD: and its own sums of the tile before are under way.
 //
 // q, do, dq: [B, NH, S, D], k, v, dk, dv: [B, NH / group, S, D], by maps of four dimensions; of_row: heads x length, from
 // attention_rows. A grid of heads / group tiles blocks, or of heads tiles.
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
                          const __grid_constant__ TensorMap dk, const __grid_constant__ TensorMap dv,
                          const float2* __restrict__ of_row, int heads, int tiles, int together, int NH, int group,
                          int length, int S, float scale, float log2_scale, bool causal) {
-    static_assert(L == ROWS, "of rows that come past the first tile is a warpgroup's diagonal");
+    static_assert(L == ROWS, "a tile of rows is as long as a warpgroup's positions: one is its diagonal");
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<KeyTiles<T, ROOM, GROUPS, L, PLACES>*>(memory);
     __shared__ Ring<PLACES> rows;
