@@ -1,10 +1,10 @@
 // Softmax attention by wgmma, its tensor cores kept at work. The equations, the roles and the rings are those of wgmma.cu.
 //
 // Work split: as there, but that a block stays, one a multiprocessor, and takes tiles of rows as they come, the longest first: who
-// asks for K and V counts them on a number in device memory, which the last block to ask leaves at 0, and is at the next
-// tile while the results of this one leave. Two products are asked for together: that of the
-// next scores, and that of the last weights by V. While the second is under way, a warpgroup makes weights of the first. And warpgroups take turns: one has the tensor cores do both while
-// another exponentiates.
+// asks for K and V counts them on a number in device memory, which the last block to ask leaves at 0, and up to 128 columns
+// is at the next tile while the results of this one leave. Two products are asked for together: that of the next scores, and
+// that of the last weights by V. While the second is under way, a warpgroup makes weights of the first. And warpgroups take
+// turns: one has the tensor cores do both while another exponentiates.
 //
 // As wgmma.cu, and `counter`, 0. A grid of as many blocks as run at once, at most.
 #include "lab/ptx/dynamic_shared.cuh"
