@@ -180,9 +180,9 @@ static INFO: Info = Info {
     ],
     settings: &[],
     inputs: &[Input::new("dy", &["R", "N"]), Input::new("x", &["R", "K"])],
-    // Products of halves are exact in f32. What a sum has no digits for tensor cores cut off, always downwards, so that a long
-    // sum is off in proportion to its length: an H200 by 9e-6 after 8,192 rows of a part, by 1.9e-5 after 16,384, and an
-    // element by 15 units of its magnitude.
+    // Products of halves are exact in f32. What a sum has no digits for tensor cores cut off, so that it comes out too small, in
+    // proportion to its length: on an H200 by 9e-6 after 8,192 rows of a part, by 1.9e-5 after 16,384; an element by 15 units of
+    // its magnitude.
     outputs: &[Output {
         name: "dw",
         bounds: &[(DType::F16, 6e-5), (DType::BF16, 6e-5)],
