@@ -193,6 +193,23 @@ pub(crate) fn weight_gradients_add_up(device: &Device) {
         let why = "parts: expected 1 to 6, one for each step of 64 rows at most";
         assert_eq!(refused, format!("{why}, got {parts}"));
     }
+
+    let mut plan = Plan::new(device);
+    let [dy, x] = [("dy", n), ("x", k)].map(|(name, c)| plan.input(name, dtype, &[rows, c]));
+    let long = plan.state("dw", DType::F32, &[n * k + 4]);
+    let (sizes, accumulates, parts) = ([rows, n, k], false, None);
+    let right = WeightGradient { dtype, sizes, dy, x, dw: long.part(4, n * k), accumulates, parts };
+    for (wrong, why) in [
+        (WeightGradient { dtype: DType::F32, ..right }, "dtype of a gradient by weights"),
+        (WeightGradient { sizes: [rows, n, 12], ..right }, "K: expected a multiple of 8"),
+        (WeightGradient { dy: x, ..right }, "dy: expected 44880 elements"),
+        (WeightGradient { dw: long, ..right }, "dw: expected 35904 elements"),
+        (WeightGradient { dw: long.part(1, n * k), ..right }, "begin of dw: expected a multiple"),
+    ] {
+        let refused = wrong.add(&mut plan).unwrap_err().to_string();
+        assert!(refused.starts_with(why), "{refused}");
+    }
+    right.add(&mut plan).unwrap();
 }
 
 pub(crate) fn what_a_layer_cannot_take_is_refused(device: &Device) {
