@@ -62,5 +62,11 @@ fn main() {
         .needs("sm_90a")
         // TK: positions of a tile, a thread each.
         .kernel("kernels/step.cu", &of_each(&["attention_step"], &TYPES, &[", 128"]))
+        // ROOM, WARPS.
+        .kernel(
+            "kernels/step_split.cu",
+            &of_each(&["attention_split"], &TYPES[1..], &[", 64, 4", ", 128, 4", ", 256, 2"]),
+        )
+        .needs("sm_80")
         .build();
 }

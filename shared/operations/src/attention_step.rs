@@ -2,7 +2,9 @@
 
 use lab_device::DType;
 use lab_harness::plan::Slot;
-use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Version};
+use lab_harness::{Error, Options, Plan, Request, Shape, Shapes};
+
+use crate::choose::choose_attention_step;
 
 /// One position of softmax attention, the last of its sequence, over the keys and values of all of them.
 ///
@@ -29,8 +31,6 @@ pub struct AttentionStep {
     pub lengths: Slot,
 }
 
-static VERSION: &dyn Version = &attention::STEP;
-
 impl AttentionStep {
     /// Adds it; o \[B, NH, D\].
     ///
@@ -49,10 +49,9 @@ impl AttentionStep {
         let shape =
             |(name, _, dtype, sizes): (&str, _, _, _)| (name.to_owned(), Shape { dtype, sizes });
         let shapes: Shapes = all.into_iter().map(shape).collect();
-        let info = VERSION.info();
-        info.check_dtype(dtype)?;
+        let version = choose_attention_step(plan.device(), &shapes, &[], None)?;
         let options = Options::default();
-        let step = VERSION.plan(plan.device(), &Request::new(info, shapes, &options)?)?;
+        let step = version.plan(plan.device(), &Request::new(version.info(), shapes, &options)?)?;
         Ok(plan.include(&step, &given)?.slot("o"))
     }
 }

@@ -180,6 +180,23 @@ pub fn choose_attention(
     choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, options, name)
 }
 
+static ATTENTION_STEP: &[Candidate] = candidates! {
+    attention: STEP_SPLIT, STEP;
+};
+
+/// The same for one position over a cache.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_attention_step(
+    device: &Device,
+    shapes: &Shapes,
+    options: &[String],
+    name: Option<&str>,
+) -> Result<&'static dyn Version, Error> {
+    choose_among(&ATTENTION_STEP.iter().collect::<Vec<_>>(), device, shapes, options, name)
+}
+
 /// The versions of the LSTM and of the sLSTM, likewise.
 static LSTM: &[Candidate] = candidates! {
     lstm_fused: TENSOR, FORWARD[1], FORWARD[0];

@@ -14,7 +14,7 @@ use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version,
 
 mod step;
 
-pub use step::STEP;
+pub use step::{STEP, STEP_SPLIT};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -259,6 +259,7 @@ pub static STAGE: Stage = Stage {
         &MMA_BACK,
         &WGMMA_BACK,
         &STEP,
+        &STEP_SPLIT,
     ],
     kernels: kernels::KERNELS,
     checks: &[Check {

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use attention::{
-    MMA, MMA_BACK, ONLINE, SCORES, SCORES_BACK, STAGE, STEP, TURNS, WGMMA, WGMMA_BACK,
+    MMA, MMA_BACK, ONLINE, SCORES, SCORES_BACK, STAGE, STEP, STEP_SPLIT, TURNS, WGMMA, WGMMA_BACK,
 };
 use lab_harness::attention::sizes;
 use lab_harness::suite::{assert_right, assert_version, in_all_types};
@@ -11,7 +11,7 @@ use lab_harness::{Problem, random_problems, stage_checks};
 #[test]
 fn v0_scores() {
     assert_version(&STAGE, &SCORES);
-    assert_eq!(STAGE.versions.len(), 9);
+    assert_eq!(STAGE.versions.len(), 10);
 }
 
 #[test]
@@ -52,6 +52,11 @@ fn v7_wgmma_back() {
 #[test]
 fn step() {
     assert_version(&STAGE, &STEP);
+}
+
+#[test]
+fn step_split() {
+    assert_version(&STAGE, &STEP_SPLIT);
 }
 
 stage_checks!(STAGE);

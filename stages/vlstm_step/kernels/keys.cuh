@@ -1,5 +1,6 @@
-// What each block of a head makes of its n, and which of them writes it.
+// What each block of a head makes of its n.
 #pragma once
+#include "lab/ticket.cuh"
 #include "strip.cuh"
 
 namespace lab {
@@ -22,16 +23,5 @@ template <int THREADS>
 __device__ __forceinline__ void write_keys(float* n, const Weights& w, const Key* key, int dhqk) {
     for (int r = threadIdx.x; r < dhqk; r += THREADS) n[r] = w.keep(n[r]) + key[r].k;
 }
-
-// ANCHOR: ticket
-// Whether all `blocks` blocks of a head are here, all threads of which have met at a barrier since they read. One thread
-// asks. The ticket wraps to zero, for the next launch.
-__device__ __forceinline__ bool last_to_come(unsigned* ticket, unsigned blocks) {
-    __threadfence();
-    bool last = atomicInc(ticket, blocks - 1) == blocks - 1;
-    __threadfence();
-    return last;
-}
-// ANCHOR_END: ticket
 
 }  // namespace lab
