@@ -42,6 +42,13 @@ fn main() {
         let few = ["true", "false"].map(|c| format!("{name}<float, 32, 4, {c}>"));
         TYPES.into_iter().flat_map(of).chain(few).collect()
     };
+    let ring = |(t, n): (&str, usize)| {
+        let capped = |threads| {
+            ["true", "false"].map(|c| format!("cross_entropy_ring<{t}, {threads}, {n}, {c}>"))
+        };
+        [256, 1024].into_iter().flat_map(capped).collect::<Vec<_>>()
+    };
+    let rings: Vec<String> = TYPES.into_iter().flat_map(ring).collect();
     let plain = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let sorting = ["count_tokens", "scan_counts", "place_rows", "order_rows", "join_pieces"];
     let clear = ["4", "1"].map(|n| format!("clear_unused<float, {n}>")).to_vec();
@@ -71,6 +78,8 @@ fn main() {
                 .concat(),
         )
         .spills(4)
+        .kernel("kernels/cross_entropy_ring.cu", &rings)
+        .needs("sm_90")
         .kernel("kernels/adamw.cu", &[plain(&["arena_squares"]), adamw].concat())
         .build();
 }

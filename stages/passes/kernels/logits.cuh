@@ -82,6 +82,24 @@ __device__ __forceinline__ bool is_counted(int target, int vocabulary) {
     return target >= 0 && target < vocabulary;
 }
 
+// What a row's gradient is made of: from z to the gradient of the logits of columns c, c + 1, …
+template <bool CAPPED> struct Gradient {
+    float inverse, lse, of_power, scale;
+    int target;
+    template <int N> __device__ __forceinline__ void replace(float (&z)[N], int c) const {
+        float of_target = unsigned(target - c) < N ? scale : 0.0f;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            float d = power<CAPPED>(z[i], lse) * of_power, t = z[i] * inverse;
+            if (of_target != 0 && c + i == target) d -= of_target;
+            z[i] = CAPPED ? d * (1.0f - t * t) : d;
+        }
+        if (scale != 0) return;
+#pragma unroll
+        for (int i = 0; i < N; ++i) z[i] = 0;  // ignored, whatever its logits are
+    }
+};
+
 // A pack that waits in registers, as numbers.
 template <int N, class T> __device__ __forceinline__ void cells_of(float (&cells)[N], const Raw<T>& raw) {
     if constexpr (N > 1) {

@@ -1,6 +1,6 @@
 //! Cross-entropy, with its gradient in the place of the logits: `kernels/cross_entropy.cu`.
 
-use lab_device::{DType, DeviceKind, Instance, Kernel};
+use lab_device::{DType, Device, DeviceKind, Instance, Kernel, KernelSource};
 use lab_harness::family::Reference;
 use lab_harness::plan::Slot;
 use lab_harness::{
@@ -85,9 +85,14 @@ impl CrossEntropy {
 
     /// The kernel with as many threads as a row has work for; on the emulator with the fewest that there are: each is a coroutine
     /// there, which gives way at each shuffle.
-    fn load(&self, plan: &Plan, name: &str) -> Result<Kernel, Error> {
-        let Self { dtype, vocabulary, stride, cap, logits, .. } = *self;
-        let pack = pack(dtype, &[stride], &[(logits, dtype)]);
+    fn load(
+        &self,
+        plan: &Plan,
+        source: &'static KernelSource,
+        name: &str,
+    ) -> Result<Kernel, Error> {
+        let Self { dtype, vocabulary, cap, .. } = *self;
+        let pack = self.pack();
         const HELD: usize = 7;
         let is_like = |i: &Instance| {
             let capped = i.has("CAPPED", if cap.is_some() { "true" } else { "false" });
@@ -97,12 +102,29 @@ impl CrossEntropy {
             let (threads, n) = (i.size("THREADS"), i.size("N"));
             n == 1 || threads == 1024 || threads * n * HELD >= vocabulary
         };
-        let mut all = kernels::CROSS_ENTROPY.instances(name).filter(is_like);
+        let mut all = source.instances(name).filter(is_like);
         let instance = match plan.device().kind() {
             DeviceKind::Cuda => all.find(holds),
             DeviceKind::Emulator => all.min_by_key(|i| i.size("THREADS")),
         };
         Ok(plan.device().load(instance.expect("of all types and packs"))?)
+    }
+
+    /// Elements of an access of a row.
+    fn pack(&self) -> usize {
+        pack(self.dtype, &[self.stride], &[(self.logits, self.dtype)])
+    }
+
+    /// The bytes of two rows, where the kernel that holds them in shared memory runs and a block has room for them. On the emulator
+    /// f32 goes by the kernel of the fewest threads.
+    fn bytes_of_ring(&self, device: &Device) -> Option<usize> {
+        const ROOM: usize = 225 << 10; // of 227 KB that a block may have
+        let bytes = 2 * self.stride * self.dtype.size();
+        let runs = match device.kind() {
+            DeviceKind::Cuda => kernels::CROSS_ENTROPY_RING.runs_on(&device.facts().arch),
+            DeviceKind::Emulator => self.dtype != DType::F32,
+        };
+        (runs && self.pack() > 1 && bytes <= ROOM).then_some(bytes)
     }
 
     /// Adds the launch that counts the targets that are not ignored: i32 \[1\].
@@ -156,7 +178,7 @@ impl CrossEntropy {
     pub fn add_piece(&self, plan: &mut Plan) -> Result<Slot, Error> {
         self.check()?;
         let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
-        let kernel = self.load(plan, "losses")?;
+        let kernel = self.load(plan, &kernels::CROSS_ENTROPY, "losses")?;
         let row_losses = self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows));
         let cap = self.cap.unwrap_or(1.0);
         let all = arguments![logits, targets, row_losses, vocabulary, stride, cap, z_loss];
@@ -201,16 +223,22 @@ impl CrossEntropy {
             return Err(Error::bad(format!("scale of {NAME}"), "a finite number", scale));
         }
         let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
-        let kernel = self.load(plan, "cross_entropy")?;
+        let ring = self.bytes_of_ring(plan.device());
+        let kernel = match ring {
+            Some(_) => self.load(plan, &kernels::CROSS_ENTROPY_RING, "cross_entropy_ring")?,
+            None => self.load(plan, &kernels::CROSS_ENTROPY, "cross_entropy")?,
+        };
+        let shared = ring.unwrap_or(0);
         let row_losses = self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows));
         let loss_scale = loss_scale.unwrap_or_else(|| plan.constant(&Tensor::new(&[1], &[1f64])));
-        let resident = kernel.resident_blocks(kernel.block()?.threads, 0)? as usize;
+        let resident = kernel.resident_blocks(kernel.block()?.threads, shared)? as usize;
         let cap = self.cap.unwrap_or(1.0);
         let all = arguments![
             logits, targets, count, loss_scale, row_losses, rows, vocabulary, stride, cap, z_loss,
             scale
         ];
-        plan.launch(&kernel, grid(&kernel, [rows.min(resident), 1])?, all)?;
+        let launch = grid(&kernel, [rows.min(resident), 1])?.shared(shared);
+        plan.launch(&kernel, launch, all)?;
         Ok(row_losses)
     }
 }

@@ -187,6 +187,17 @@ pub(super) fn padding_has_no_loss_and_no_gradient(device: &Device) {
     assert!(got["dlogits"].values().iter().all(|d| *d == 0.0), "all targets are ignored");
 }
 
+/// Rows so wide that a multiprocessor has one block, and more than twice as many of them as there are blocks; padding that is wider
+/// than a block of few threads.
+pub(super) fn wide_rows_come_one_behind_the_other(device: &Device) {
+    let rows = 3 * device.facts().multiprocessors as usize + 2;
+    let (dtype, vocabulary, stride) = (DType::BF16, 29003, 29320);
+    let targets: Vec<i32> = (0..rows).map(|r| (r * 7919 % vocabulary) as i32).collect();
+    let logits = noise(1, DType::F32, &[rows * stride]).values();
+    let all = Rows { dtype, vocabulary, stride, cap: Some(30.0), logits, targets };
+    all.assert_right("wide rows", &all.run(device, 1.0, None));
+}
+
 /// Without a cap −∞ is a mask; NaN spreads over its row and no further.
 pub(super) fn masks_and_nan_are_what_they_are(device: &Device) {
     let (dtype, vocabulary) = (DType::F32, 700);

@@ -43,6 +43,7 @@ pub(crate) static CHECKS: &[Check] = checks![
     loss::losses_are_right_under_all_options,
     loss::large_logits_are_right,
     loss::padding_has_no_loss_and_no_gradient,
+    loss::wide_rows_come_one_behind_the_other,
     loss::masks_and_nan_are_what_they_are,
     loss::nan_among_masks_is_not_lost,
     loss::pieces_of_rows_are_as_all_at_once,
