@@ -67,6 +67,9 @@ fn main() {
     for t in ["__half", "__nv_bfloat16"] {
         plain.extend([t, "float"].map(|out| format!("linear_plain<{t}, {out}, ALONG_K, ALONG_K>")));
     }
+    let behind = ["ALONG_K", "ACROSS_K"]
+        .map(|b| halves("linear_behind", &format!("{b}, 128, 256, 64, 4, 16")));
+    let behind = behind.concat();
     let gradient =
         [&halves("weight_gradient", "128, 256, 64, 4, 16")[..], &["sum_parts".into()]].concat();
     lab_kernel_build::Stage::new()
@@ -104,6 +107,9 @@ fn main() {
         .needs("sm_90a")
         .at_first_use()
         .kernel("kernels/linear.cu", &linear)
+        .needs("sm_90a")
+        .at_first_use()
+        .kernel("kernels/linear_behind.cu", &behind)
         .needs("sm_90a")
         .at_first_use()
         .kernel("kernels/linear_plain.cu", &plain)

@@ -8,8 +8,8 @@ use lab_harness::{Options, Problem, Tensor, Tensors, Version, run, version_check
 
 use crate::boxes::TILE;
 use crate::linear_checks::{
-    every_epilogue_is_right, gradients_of_a_layer_add_up, large_layers_are_right,
-    weight_gradients_add_up, what_a_layer_cannot_take_is_refused,
+    bare_products_have_the_same_bits, every_epilogue_is_right, gradients_of_a_layer_add_up,
+    large_layers_are_right, weight_gradients_add_up, what_a_layer_cannot_take_is_refused,
 };
 use crate::narrow_round::narrow_tiles;
 use crate::{
@@ -29,6 +29,7 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "large_layers_are_right", run: large_layers_are_right },
     Check { name: "every_epilogue_is_right", run: every_epilogue_is_right },
     Check { name: "gradients_of_a_layer_add_up", run: gradients_of_a_layer_add_up },
+    Check { name: "bare_products_have_the_same_bits", run: bare_products_have_the_same_bits },
     Check { name: "weight_gradients_add_up", run: weight_gradients_add_up },
     Check { name: "what_a_layer_cannot_take_is_refused", run: what_a_layer_cannot_take_is_refused },
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },

@@ -1,6 +1,6 @@
 //! A linear layer, and the products of its gradients: `kernels/linear.cu`.
 
-use lab_device::{DType, Device, DeviceKind, Instance, KernelSource};
+use lab_device::{DType, Device, DeviceKind, Instance, KernelSource, TensorMap};
 use lab_harness::compare::each;
 use lab_harness::compare::unit;
 use lab_harness::plan::Slot;
@@ -138,8 +138,9 @@ pub struct Product {
 /// Depth of a tile: a span of 128 bytes.
 const DEEP: usize = 64;
 
-/// Columns of a narrow tile and of a wide one, together.
-const OF_BOTH: usize = 128 + 256;
+/// Columns of a tile.
+const NARROW: usize = 128;
+const WIDE: usize = 256;
 
 impl Product {
     /// Adds the launch.
@@ -156,10 +157,14 @@ impl Product {
         let device = plan.device();
         let multiprocessors = device.facts().multiprocessors as usize;
         let best = self.columns(multiprocessors);
+        if best == WIDE && self.is_bare() {
+            return self.add_behind(plan);
+        }
         let source = &kernels::LINEAR;
         let listed = |wide| source.instances("linear").find(|i| i.name() == self.name(wide));
         // The emulator has the tiles that the build script lists, a GPU's are compiled as they are asked for.
-        let other = || listed(OF_BOTH - best).filter(|_| device.kind() == DeviceKind::Emulator);
+        let other =
+            || listed(NARROW + WIDE - best).filter(|_| device.kind() == DeviceKind::Emulator);
         let (kernel, wide) = match listed(best).or_else(other) {
             Some(instance) => (device.load(instance)?, instance.size("BN")),
             None => {
@@ -167,10 +172,6 @@ impl Product {
                 let like = source.instances("linear").find(types).expect("of all types");
                 (device.instantiate(source, &self.name(best), like.name())?, best)
             }
-        };
-        let operand = |lies, side: usize, high| match lies {
-            Lies::AlongK => Operand::new(dtype, [side, k]).several(g).loaded(high),
-            Lies::AcrossK => Operand::new(dtype, [k, side]).several(g).loaded(DEEP),
         };
         let all = m.div_ceil(128) * n.div_ceil(wide) * g;
         let launch = kernel.grid([all.min(multiprocessors) as u32, 1, 1])?;
@@ -182,8 +183,8 @@ impl Product {
             None => plan.scratch(out, 8).loaded_by(Operand::new(out, [1, 8]).stored()?),
         };
         let all = arguments![
-            A: self.a.loaded_by(operand(a_lies, m, 128)?),
-            B: self.b.loaded_by(operand(b_lies, n, wide)?),
+            A: self.a.loaded_by(self.operand(a_lies, m, 128)?),
+            B: self.b.loaded_by(self.operand(b_lies, n, wide)?),
             C: self.c.stored_by(result),
             bias,
             R: added,
@@ -197,6 +198,44 @@ impl Product {
             accumulates: self.accumulates,
         ];
         plan.launch(&kernel, launch, all)
+    }
+
+    /// The launch where nothing stands behind the product: [`Product::is_bare`].
+    fn add_behind(&self, plan: &mut Plan) -> Result<(), Error> {
+        let Self { dtype, sizes: [g, m, n, k], lies: [a_lies, b_lies], .. } = *self;
+        let device = plan.device();
+        let is_like = |i: &Instance| i.has("T", dtype.cpp()) && i.has("B_LIES", b_lies.cpp());
+        let instance = kernels::LINEAR_BEHIND.instances("linear_behind").find(is_like);
+        let kernel = device.load(instance.expect("of halves, both ways"))?;
+        let multiprocessors = device.facts().multiprocessors as usize;
+        let tiles = m.div_ceil(128) * n.div_ceil(WIDE) * g;
+        let launch = kernel.grid([tiles.min(multiprocessors) as u32, 1, 1])?;
+        let all = arguments![
+            A: self.a.loaded_by(self.operand(a_lies, m, 128)?),
+            B: self.b.loaded_by(self.operand(b_lies, n, WIDE)?),
+            C: self.c.stored_by(Operand::new(dtype, [m, n]).several(g).stored()?),
+            G: g,
+            M: m,
+            N: n,
+            K: k,
+        ];
+        plan.launch(&kernel, launch, all)
+    }
+
+    /// Boxes of `high` rows of `side`, along k, or of a tile's depth across it.
+    fn operand(&self, lies: Lies, side: usize, high: usize) -> Result<TensorMap, Error> {
+        let Self { dtype, sizes: [g, .., k], .. } = *self;
+        match lies {
+            Lies::AlongK => Operand::new(dtype, [side, k]).several(g).loaded(high),
+            Lies::AcrossK => Operand::new(dtype, [k, side]).several(g).loaded(DEEP),
+        }
+    }
+
+    /// Whether the sums become halves and nothing else, of an A along k.
+    fn is_bare(&self) -> bool {
+        let is_added_to = self.bias.is_some() || self.added.is_some() || self.accumulates;
+        let is_changed = self.scale != 1.0 || self.activation != Activation::Identity;
+        self.out == self.dtype && self.lies[0] == Lies::AlongK && !is_added_to && !is_changed
     }
 
     /// Whether CUDA cores multiply.
@@ -246,8 +285,10 @@ impl Product {
             let rounds = (m.div_ceil(128) * n.div_ceil(wide) * g).div_ceil(multiprocessors);
             rounds * (k.div_ceil(DEEP) * step + ends)
         };
-        let narrow = self.out == DType::F32 || cycles(128, 680, 2500) < cycles(256, 1040, 3700);
-        if narrow { 128 } else { 256 }
+        // What a wide tile takes beside its products: where it is stored behind the next one's, that it is rounded.
+        let ends = if self.is_bare() { 700 } else { 3700 };
+        let narrow = self.out == DType::F32 || cycles(NARROW, 680, 2500) < cycles(WIDE, 1040, ends);
+        if narrow { NARROW } else { WIDE }
     }
 
     /// The instantiation with so wide a tile.
@@ -256,7 +297,7 @@ impl Product {
         let [a, b] = self.lies.map(Lies::cpp);
         // As many as there is room for beside the tile of C.
         let places = match (wide, self.out) {
-            (256, _) => 3,
+            (WIDE, _) => 3,
             (_, DType::F32) => 4,
             _ => 5,
         };
@@ -475,7 +516,7 @@ impl Version for Linear {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        vec![&kernels::LINEAR, &kernels::LINEAR_PLAIN]
+        vec![&kernels::LINEAR, &kernels::LINEAR_BEHIND, &kernels::LINEAR_PLAIN]
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {

@@ -147,6 +147,55 @@ pub(crate) fn gradients_of_a_layer_add_up(device: &Device) {
     }
 }
 
+/// y = x Wᵀ and dx = dy W alone, several tiles a block, of fewer steps than a tile has panels and of more: what linear.cu makes of
+/// them where zeros are added, to the bit, in any order of blocks and copies.
+pub(crate) fn bare_products_have_the_same_bits(device: &Device) {
+    if !runs_on(device) {
+        return;
+    }
+    let rows = device.facts().multiprocessors as usize * 160 - 8;
+    let problem = Problem::new(LINEAR.test_shapes()[0].clone(), DType::BF16);
+    let unchecked = [without_checks(device).unwrap()];
+    for (k, devices) in [(72, &schedules(device)[..]), (520, &unchecked)] {
+        for (dtype, lies) in [(DType::BF16, Lies::AlongK), (DType::F16, Lies::AcrossK)] {
+            let n = 264;
+            let normal = |stream, shape| problem.normal_around(0.0, dtype, stream, shape);
+            let (a, b) = (normal(0, &[rows, k]), normal(1, &[n * k]));
+            for device in devices {
+                let mut plan = Plan::new(device);
+                let [a_slot, b_slot] =
+                    [("a", &a), ("b", &b)].map(|(name, t)| plan.input(name, dtype, &t.shape));
+                let zeros = plan.zeros(dtype, rows * n);
+                let [bare, added] =
+                    ["bare", "added"].map(|name| plan.output(name, dtype, &[rows, n]));
+                let product = Product {
+                    dtype,
+                    out: dtype,
+                    sizes: [1, rows, n, k],
+                    lies: [Lies::AlongK, lies],
+                    scale: 1.0,
+                    activation: Activation::Identity,
+                    a: a_slot,
+                    b: b_slot,
+                    bias: None,
+                    added: None,
+                    c: bare,
+                    accumulates: false,
+                };
+                product.add(&mut plan).unwrap();
+                let first = plan.kernels()[0].name().to_owned();
+                assert!(first.starts_with("linear_behind"), "{first}");
+                Product { added: Some(zeros), c: added, ..product }.add(&mut plan).unwrap();
+                let binder = plan.bind().upload("a", &a).unwrap().upload("b", &b).unwrap();
+                let mut bound = binder.finish().unwrap();
+                bound.run().unwrap();
+                let [bare, added] = [bare, added].map(|slot| bound.read(slot).unwrap().values());
+                assert_eq!(bare, added, "{dtype}, {lies:?}, K = {k}");
+            }
+        }
+    }
+}
+
 /// dW += dyᵀ x, in one part, in parts of two lengths, and with one for each step, in any order of blocks and copies: runs add up,
 /// and give the same bits in each.
 pub(crate) fn weight_gradients_add_up(device: &Device) {
