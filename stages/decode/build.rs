@@ -26,10 +26,12 @@ fn main() {
         .filter(|[t, _]| *t != "float")
         .flat_map(|[t, w]| [1, 2, 4, 8].map(|tiles| format!("few_rows_mma<{t}, {w}, {tiles}, 2>")))
         .collect();
+    let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &naive)
         .kernel("kernels/v1_warp.cu", &warp)
         .kernel("kernels/v2_flight.cu", &flight)
+        .kernel("kernels/dequantize.cu", &to)
         .kernel("kernels/v3_mma.cu", &mma)
         .needs("sm_80")
         .build();

@@ -6,8 +6,8 @@ use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
 
-use crate::Parameters;
 use crate::layers::EPS;
+use crate::{Int8, Parameters};
 
 /// What adds a layer's backward pass.
 type AddBackward = Box<dyn FnOnce(&mut Back<'_>) -> Result<(), Error>>;
@@ -31,6 +31,8 @@ pub struct Tape<'a> {
     /// Of activations and working copies.
     pub(crate) dtype: DType,
     parameters: &'a Parameters,
+    /// Matrices that are kept as int8, if some are: they are not among the parameters.
+    pub(crate) int8: Option<Int8<'a>>,
     /// Working copies.
     weights: Slot,
     /// Gradients, f32; none where there is no backward pass.
@@ -84,11 +86,12 @@ impl<'a> Tape<'a> {
         gradients: Option<Slot>,
     ) -> Self {
         let (prefix, back, layers) = (String::new(), Vec::new(), Vec::new());
-        let (accumulates, dropout, norm_eps) = (false, None, EPS);
+        let (accumulates, dropout, norm_eps, int8) = (false, None, EPS, None);
         Self {
             plan,
             dtype,
             parameters,
+            int8,
             weights,
             gradients,
             accumulates,
@@ -115,6 +118,11 @@ impl<'a> Tape<'a> {
         Self { dropout, ..self }
     }
 
+    /// The same, where some matrices are of int8: see [`crate::Quantized`]. There is no backward pass then.
+    pub fn with_int8(self, int8: Option<Int8<'a>>) -> Self {
+        Self { int8, ..self }
+    }
+
     /// The plan, for what is no layer.
     pub fn plan(&mut self) -> &mut Plan {
         self.plan
@@ -139,8 +147,17 @@ impl<'a> Tape<'a> {
         layer: &str,
         add: impl FnOnce(&mut Tape<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Self { dtype, parameters, weights, gradients, accumulates, dropout, norm_eps, .. } =
-            *self;
+        let Self {
+            dtype,
+            parameters,
+            int8,
+            weights,
+            gradients,
+            accumulates,
+            dropout,
+            norm_eps,
+            ..
+        } = *self;
         let (prefix, layers) = (format!("{}{layer}.", self.prefix), {
             let mut layers = self.layers.clone();
             layers.push(layer.to_owned());
@@ -154,6 +171,7 @@ impl<'a> Tape<'a> {
                     plan,
                     dtype,
                     parameters,
+                    int8,
                     weights,
                     gradients,
                     accumulates,
@@ -179,7 +197,11 @@ impl<'a> Tape<'a> {
 
     /// The shape of a parameter of this layer.
     pub(crate) fn shape(&self, name: &str) -> Result<&'a [usize], Error> {
-        self.parameters.shape(&format!("{}{name}", self.prefix))
+        let name = format!("{}{name}", self.prefix);
+        match self.int8.and_then(|int8| int8.shape(&name)) {
+            Some(shape) => Ok(shape),
+            None => self.parameters.shape(&name),
+        }
     }
 
     /// The working copy of parameters of this layer, one behind the other.
@@ -187,6 +209,16 @@ impl<'a> Tape<'a> {
         let names = self.full_names(names);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.parameters.range(self.weights, &names)
+    }
+
+    /// The same of matrices of int8, with the scales of their rows; none where they are not.
+    pub(crate) fn int8_weight(&self, names: &[&str]) -> Result<Option<[Slot; 2]>, Error> {
+        let names = self.full_names(names);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        match self.int8 {
+            Some(int8) if int8.shape(names[0]).is_some() => int8.range(&names).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Where their gradient goes.

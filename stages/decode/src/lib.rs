@@ -5,12 +5,14 @@
 //! or y = silu(x Wgᵀ) ⊙ (x Wuᵀ) in one launch.
 
 mod checks;
+mod dequantize;
 mod family;
 mod few_rows;
 mod quantize;
 
 use lab_harness::Stage;
 
+pub use dequantize::Dequantize;
 pub use family::{FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, WARP};
 pub use few_rows::{FewRows, MOST_ROWS, Way};
 pub use quantize::quantize_rows;

@@ -1,5 +1,6 @@
 //! `lab lm`: trains a language model of xLSTM blocks on texts, judges it, and lets it write.
 
+mod bench;
 mod convert;
 mod eval;
 mod generate;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     /// What mixers remember: pairs of keys and values, and how many of them each mixer tells again
     #[command(allow_negative_numbers = true)]
     Recall(recall::Arguments),
+    /// The time of decoding a token, of random weights of a model of these sizes, and its share of a copy's bandwidth
+    Bench(bench::Arguments),
     /// Parameters, memory and operations of a model, before any of it is taken
     Info(info::Arguments),
 }
@@ -73,6 +76,7 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Convert(arguments) => convert::run(common, arguments),
         Command::Profile(arguments) => profile::run(common, arguments),
         Command::Recall(arguments) => recall::run(common, arguments),
+        Command::Bench(arguments) => bench::run(common, arguments),
         Command::Info(arguments) => info::run(common, arguments),
     }
 }
