@@ -24,7 +24,22 @@ fn main() {
     let mma: Vec<_> = TYPES
         .iter()
         .filter(|[t, _]| *t != "float")
-        .flat_map(|[t, w]| [1, 2, 4, 8].map(|tiles| format!("few_rows_mma<{t}, {w}, {tiles}, 2>")))
+        .flat_map(|[t, w]| {
+            [(1, 2), (2, 2), (4, 2), (8, 1)]
+                .map(|(tiles, depth)| format!("few_rows_mma<{t}, {w}, {tiles}, {depth}>"))
+        })
+        .collect();
+    // The same, with the norm of x or without.
+    let persistent: Vec<_> = TYPES
+        .iter()
+        .filter(|[t, _]| *t != "float")
+        .flat_map(|[t, w]| {
+            let of = |(tiles, norm)| {
+                let depth = if tiles > 4 { 1 } else { 2 };
+                format!("few_rows_persistent<{t}, {w}, {tiles}, {depth}, {norm}>")
+            };
+            [(1, true), (1, false), (2, false), (4, false), (8, false)].map(of)
+        })
         .collect();
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
@@ -33,6 +48,8 @@ fn main() {
         .kernel("kernels/v2_flight.cu", &flight)
         .kernel("kernels/dequantize.cu", &to)
         .kernel("kernels/v3_mma.cu", &mma)
+        .needs("sm_80")
+        .kernel("kernels/v4_persistent.cu", &persistent)
         .needs("sm_80")
         .build();
 }

@@ -1,9 +1,9 @@
 //! Products of few rows, without a backward pass: what decoding consists of.
 
-use decode::{Dequantize, FewRows};
+use decode::{Dequantize, FewRows, Norm};
 use lab_harness::Error;
 use lab_harness::plan::Slot;
-use passes::SwiGlu;
+use passes::{RmsNorm, SwiGlu};
 
 use crate::Tape;
 use crate::layers::Linear;
@@ -21,6 +21,43 @@ struct Weight {
 }
 
 impl Tape<'_> {
+    /// As [`Tape::rms_norm`], where only products of the tape read the result: those of few rows norm them themselves, and there is no
+    /// launch for it.
+    ///
+    /// # Errors
+    /// As [`Tape::embedding`].
+    pub fn rms_norm_before_products(&mut self, weight: &str, x: Slot) -> Result<Slot, Error> {
+        let slot = self.weight(&[weight])?;
+        let (dtype, width) = (self.dtype, slot.len());
+        let rows = x.len() / width;
+        if self.is_training() || !FewRows::norms(self.plan.device(), dtype, [rows, width]) {
+            return self.rms_norm(weight, x);
+        }
+        let y = self.plan.scratch(dtype, x.len());
+        let norm = RmsNorm {
+            dtype,
+            rows,
+            width,
+            eps: self.norm_eps,
+            centered: false,
+            x,
+            weight: slot,
+            added: None,
+            y: Some(y),
+            sum: None,
+        };
+        self.pending.insert(y, norm);
+        Ok(y)
+    }
+
+    /// Adds the launch of a norm that another layer than a product of few rows reads.
+    pub(crate) fn make_ready(&mut self, x: Slot) -> Result<(), Error> {
+        match self.pending.remove(&x) {
+            Some(norm) => norm.add_forward(self.plan).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     fn any_weight(&self, names: &[&str]) -> Result<Weight, Error> {
         let [_, k] = self.sizes_of(names[0])?;
         let (slot, scale) = match self.int8_weight(names)? {
@@ -40,14 +77,18 @@ impl Tape<'_> {
     /// Without any option; `y` may be said.
     fn few_rows(&self, x: Slot, weight: Weight) -> FewRows<'static> {
         let Weight { slot, scale, n, k } = weight;
+        // Of what is not normed yet, the product does it.
+        let pending = self.pending.get(&x);
+        let norm = pending.map(|norm| Norm { weight: norm.weight, eps: norm.eps });
         FewRows {
             dtype: self.dtype,
             rows: x.len() / k,
             n,
             k,
-            x,
+            x: pending.map_or(x, |norm| norm.x),
             weight: slot,
             scale,
+            norm,
             added: None,
             gated: false,
             parts: &[],
@@ -70,6 +111,7 @@ impl Tape<'_> {
             let product = FewRows { added, ..self.few_rows(x, weight) };
             return product.add(self.plan).map(Some);
         }
+        self.make_ready(x)?;
         let Weight { scale: Some(_), n, k, .. } = weight else { return Ok(None) };
         let (dtype, weight) = (self.dtype, self.same_type(weights)?);
         Linear { dtype, rows, n, k, x, weight }.add_forward(self.plan, added).map(Some)

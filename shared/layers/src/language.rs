@@ -56,6 +56,7 @@ impl Tape<'_> {
         y: Slot,
         loss: HeadLoss,
     ) -> Result<(), Error> {
+        self.make_ready(y)?;
         let [_, k] = self.sizes_of(weight)?;
         let (dtype, rows, w) = (self.dtype, loss.targets.len(), self.same_type(&[weight])?);
         let n = w.len() / k;

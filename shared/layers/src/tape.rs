@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
+use passes::RmsNorm;
 
 use crate::layers::EPS;
 use crate::{Int8, Parameters};
@@ -48,6 +49,8 @@ pub struct Tape<'a> {
     back: Vec<(String, AddBackward)>,
     /// The names of the layers under way.
     layers: Vec<String>,
+    /// Norms that are not launched yet, by their results: see [`Tape::rms_norm_before_products`].
+    pub(crate) pending: HashMap<Slot, RmsNorm>,
 }
 
 /// The backward pass under way.
@@ -100,6 +103,7 @@ impl<'a> Tape<'a> {
             prefix,
             back,
             layers,
+            pending: HashMap::new(),
         }
     }
 
@@ -163,9 +167,9 @@ impl<'a> Tape<'a> {
             layers.push(layer.to_owned());
             layers
         });
-        let back = std::mem::take(&mut self.back);
-        let (outcome, back, dropout) = {
-            let mut after = (Vec::new(), dropout);
+        let (back, pending) = (std::mem::take(&mut self.back), std::mem::take(&mut self.pending));
+        let (outcome, back, dropout, pending) = {
+            let mut after = (Vec::new(), dropout, HashMap::new());
             let outcome = self.plan.within(layer, |plan| {
                 let mut inner = Tape {
                     plan,
@@ -180,14 +184,15 @@ impl<'a> Tape<'a> {
                     prefix,
                     back,
                     layers,
+                    pending,
                 };
                 let outcome = add(&mut inner);
-                after = (inner.back, inner.dropout);
+                after = (inner.back, inner.dropout, inner.pending);
                 outcome
             });
-            (outcome, after.0, after.1)
+            (outcome, after.0, after.1, after.2)
         };
-        (self.back, self.dropout) = (back, dropout);
+        (self.back, self.dropout, self.pending) = (back, dropout, pending);
         outcome
     }
 

@@ -6,8 +6,8 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Dims, Plan, Prepared as _, Problem, Tensor, Tensors, run};
 use lab_reference::matmul::matmul;
 
-use crate::few_rows::{FewRows, Way};
-use crate::{MMA, MMA_INT8, STAGE, quantize_rows};
+use crate::few_rows::{FewRows, Norm, Way};
+use crate::{MMA, MMA_INT8, PERSISTENT, STAGE, quantize_rows};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check {
@@ -20,6 +20,7 @@ pub(crate) static CHECKS: &[Check] = &[
     },
     Check { name: "columns_go_to_parts", run: columns_go_to_parts },
     Check { name: "gates_and_up_are_one_launch", run: gates_and_up_are_one_launch },
+    Check { name: "rows_are_normed_on_the_way", run: rows_are_normed_on_the_way },
     Check { name: "nan_stays_in_its_row", run: nan_stays_in_its_row },
     Check {
         name: "what_does_not_fit_is_refused_by_name",
@@ -71,7 +72,9 @@ fn run_plan(plan: Plan, inputs: &Tensors) -> Tensor {
 fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
     let mut all = vec![(Way::Flight, DType::F32, false), (Way::Flight, DType::F16, true)];
     if FewRows::takes(device, DType::F16, [1, 16])[1] {
-        all.extend([(Way::Mma, DType::BF16, false), (Way::Mma, DType::F16, true)]);
+        let both = [(DType::BF16, false), (DType::F16, true)];
+        let mma = [Way::Mma, Way::Persistent];
+        all.extend(mma.iter().flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
     }
     all
 }
@@ -117,8 +120,8 @@ fn planned(
     let weight = plan.input("weight", of, &[of_weight, k]);
     let scale = int8.then(|| plan.input("scale", DType::F32, &[of_weight]));
     let y = Some(plan.output("y", dtype, &[rows, n]));
-    let (way, added) = (Some(way), None);
-    FewRows { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way }
+    let (way, added, norm) = (Some(way), None, None);
+    FewRows { dtype, rows, n, k, x, weight, scale, norm, added, gated, parts, y, way }
         .add(&mut plan)
         .unwrap();
     plan
@@ -163,7 +166,7 @@ fn columns_go_to_parts(device: &Device) {
 }
 
 fn gates_and_up_are_one_launch(device: &Device) {
-    for way in ways(device).into_iter().filter(|way| way.0 == Way::Mma) {
+    for way in ways(device).into_iter().filter(|way| way.0.is_mma()) {
         for sizes in [[1, 8, 64], [5, 27, 336], [17, 40, 1040]] {
             let [rows, n, k] = sizes;
             let (inputs, w) = operands(way.1, way.2, [rows, 2 * n, k]);
@@ -179,9 +182,60 @@ fn gates_and_up_are_one_launch(device: &Device) {
     }
 }
 
+/// As if a norm stood before the product; with several tiles a block, and gates.
+fn rows_are_normed_on_the_way(device: &Device) {
+    for way in ways(device).into_iter().filter(|way| way.0 == Way::Persistent) {
+        let (_, dtype, int8) = way;
+        for (sizes, gated) in [([1, 40, 64], false), ([5, 1500, 80], false), ([8, 24, 2064], true)]
+        {
+            let [rows, n, k] = sizes;
+            let of_weight = if gated { 2 * n } else { n };
+            let (mut inputs, w) = operands(dtype, int8, [rows, of_weight, k]);
+            let of = problem(dtype, [rows, n, k]);
+            // Rows of all sizes.
+            let x: Vec<f64> = inputs["x"].values();
+            let x: Vec<f64> =
+                x.iter().enumerate().map(|(e, x)| x * (0.01 + (e / k) as f64)).collect();
+            inputs.insert("x".into(), Tensor::rounded(dtype, &[rows, k], &x));
+            inputs.insert("norm".into(), of.normal_around(1.0, dtype, 5, &[k]));
+            let mut plan = Plan::new(device);
+            let x = plan.input("x", dtype, &[rows, k]);
+            let of_type = if int8 { DType::I8 } else { dtype };
+            let weight = plan.input("weight", of_type, &[of_weight, k]);
+            let scale = int8.then(|| plan.input("scale", DType::F32, &[of_weight]));
+            let norm = Some(Norm { weight: plan.input("norm", dtype, &[k]), eps: 1e-3 });
+            let y = Some(plan.output("y", dtype, &[rows, n]));
+            let (way, added, parts) = (Some(way.0), None, &[][..]);
+            FewRows { dtype, rows, n, k, x, weight, scale, norm, added, gated, parts, y, way }
+                .add(&mut plan)
+                .unwrap();
+            let y = run_plan(plan, &inputs).values();
+            let (x, norm) = (inputs["x"].values(), inputs["norm"].values());
+            let normed: Vec<f64> = x
+                .chunks(k)
+                .flat_map(|row| {
+                    let mean = row.iter().map(|x| x * x).sum::<f64>() / k as f64;
+                    let rstd = 1.0 / (mean + 1e-3).sqrt();
+                    row.iter().zip(&norm).map(|(x, w)| x * rstd * w).collect::<Vec<_>>()
+                })
+                .collect();
+            // Rounded once, as by a norm of its own.
+            let normed = Tensor::rounded(dtype, &[rows, k], &normed);
+            let all = exact(&normed, &w, of_weight);
+            let cell = |e: usize| {
+                let (r, c) = (e / n, e % n);
+                let gate = all[r * of_weight + c];
+                if gated { gate / (1.0 + (-gate).exp()) * all[r * of_weight + n + c] } else { gate }
+            };
+            let expected: Vec<f64> = (0..rows * n).map(cell).collect();
+            assert_close(&format!("{way:?} {sizes:?}"), &y, &expected, 1.5 * rounding(dtype));
+        }
+    }
+}
+
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
-    for version in [&MMA, &MMA_INT8] {
+    for version in [&MMA, &MMA_INT8, &PERSISTENT] {
         let info = lab_harness::Version::info(version);
         if !FewRows::takes(device, DType::BF16, [1, 16])[1] {
             continue;
@@ -213,6 +267,7 @@ fn what_does_not_fit_is_refused_by_name(device: &Device) {
         x,
         weight,
         scale: None,
+        norm: None,
         added: None,
         gated: false,
         parts: &[],
@@ -229,6 +284,10 @@ fn what_does_not_fit_is_refused_by_name(device: &Device) {
         (FewRows { n: 9, ..right }, "W of few_rows: expected 288 elements, got 256"),
         (FewRows { added: Some(x), ..right }, "residual of few_rows: expected 16 elements, got 64"),
         (FewRows { y: Some(x), ..right }, "y of few_rows: expected 16 elements, got 64"),
+        (
+            FewRows { norm: Some(Norm { weight: x, eps: 0.0 }), ..right },
+            "rows to norm of few_rows: expected up to 8 rows of",
+        ),
         (FewRows { n: 0, ..right }, "sizes of few_rows: expected 1 to"),
         (FewRows { parts: &[4, 4], ..right }, "parts of few_rows: expected at most four"),
         (FewRows { parts: &[8], ..right }, "parts of few_rows: expected at most four"),

@@ -155,6 +155,23 @@ pub static MMA: FewRowsVersion = FewRowsVersion {
     way: Way::Mma,
 };
 
+/// Blocks that stay.
+pub static PERSISTENT: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v4_persistent",
+        parent: Some("v3_mma"),
+        change: "blocks stay: the next tile's weights are on their way while a tile ends; x may be normed on the way",
+        ..MMA.info
+    },
+    way: Way::Persistent,
+};
+
+/// v4 of int8.
+pub static PERSISTENT_INT8: FewRowsVersion = FewRowsVersion {
+    info: Info { name: "v4_persistent_int8", parent: Some("v4_persistent"), ..MMA_INT8.info },
+    way: Way::Persistent,
+};
+
 /// v2 of int8.
 pub static FLIGHT_INT8: FewRowsVersion = FewRowsVersion {
     info: Info {
@@ -243,8 +260,9 @@ impl Version for FewRowsVersion {
             [4, 16, 2064],
             [16, 48, 528],
         ];
-        if self.way == Way::Mma {
-            all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272]]);
+        if self.way.is_mma() {
+            // More tiles than the emulator has places for blocks.
+            all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272], [2, 1500, 48]]);
         }
         all.into_iter().map(|[r, n, k]| Dims::new([("R", r), ("N", n), ("K", k)])).collect()
     }
@@ -268,6 +286,7 @@ impl Version for FewRowsVersion {
             x,
             weight,
             scale,
+            norm: None,
             added,
             gated: false,
             parts: &[],

@@ -20,6 +20,8 @@ pub enum Way {
     Flight,
     /// On the tensor cores: halves, up to 64 rows.
     Mma,
+    /// The same by blocks that stay, which may norm x themselves.
+    Persistent,
 }
 
 impl Way {
@@ -29,15 +31,30 @@ impl Way {
             Self::Warp => &kernels::V1_WARP,
             Self::Flight => &kernels::V2_FLIGHT,
             Self::Mma => &kernels::V3_MMA,
+            Self::Persistent => &kernels::V4_PERSISTENT,
         }
     }
 
     pub(crate) fn most_rows(self) -> usize {
         match self {
-            Self::Mma => MOST_ROWS,
+            _ if self.is_mma() => MOST_ROWS,
             _ => 16,
         }
     }
+
+    /// Whether it is of the tensor cores.
+    pub(crate) fn is_mma(self) -> bool {
+        [Self::Mma, Self::Persistent].contains(&self)
+    }
+}
+
+/// RMSNorm of x in the product that reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm {
+    /// \[K\], of the run's type.
+    pub weight: Slot,
+    /// ε.
+    pub eps: f32,
 }
 
 /// y = x Wᵀ + r of few rows: x \[R, K\], W \[N, K\], r and y \[R, N\].
@@ -59,6 +76,8 @@ pub struct FewRows<'a> {
     pub weight: Slot,
     /// Of W of int8, f32: the scale of each of its rows.
     pub scale: Option<Slot>,
+    /// Of x, before the product: [`FewRows::norms`] says where.
+    pub norm: Option<Norm>,
     /// r.
     pub added: Option<Slot>,
     /// y = silu(x Wgᵀ) ⊙ (x Wuᵀ), where W are the rows of Wg and behind them those of Wu: on the tensor cores.
@@ -74,6 +93,9 @@ pub struct FewRows<'a> {
 
 const NAME: &str = "few_rows";
 
+/// Elements that a block norms: 64 kB of halves, so that three blocks fit a multiprocessor.
+const MOST_NORMED: usize = 1 << 15;
+
 impl FewRows<'_> {
     /// Whether some version takes rows of so many columns, and the tensor cores, which `gated` needs.
     pub fn takes(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> [bool; 2] {
@@ -85,13 +107,18 @@ impl FewRows<'_> {
         [by_mma || any && rows_fit(Way::Flight), by_mma]
     }
 
+    /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks.
+    pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
+        Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
+    }
+
     /// Adds the launch; y.
     ///
     /// # Errors
     /// A type, a size, a slot's length or beginning that does not fit; a way that does not take it.
     pub fn add(&self, plan: &mut Plan) -> Result<Slot, Error> {
         let way = self.check(plan.device())?;
-        let Self { dtype, rows, n, k, x, weight, gated, .. } = *self;
+        let Self { dtype, rows, n, k, x, weight, gated, norm, .. } = *self;
         let int8 = self.scale.is_some();
         let w = if int8 { DType::I8 } else { dtype }.cpp();
         let t = dtype.cpp();
@@ -100,9 +127,17 @@ impl FewRows<'_> {
             Way::Naive => format!("few_rows_naive<{t}>"),
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
-            Way::Mma => {
+            Way::Mma | Way::Persistent => {
                 let tiles = rows.div_ceil(8).next_power_of_two();
-                format!("few_rows_mma<{t}, {w}, {tiles}, 2>")
+                // Accumulators of many tiles take the registers of a second step.
+                let depth = if tiles > 4 { 1 } else { 2 };
+                match way {
+                    Way::Mma => format!("few_rows_mma<{t}, {w}, {tiles}, {depth}>"),
+                    _ => {
+                        let norms = norm.is_some();
+                        format!("few_rows_persistent<{t}, {w}, {tiles}, {depth}, {norms}>")
+                    }
+                }
             }
         };
         let kernel = plan.device().kernel(way.source(), &name)?;
@@ -110,10 +145,16 @@ impl FewRows<'_> {
             Way::Naive => n.div_ceil(128),
             Way::Warp => n.div_ceil(8),
             Way::Flight => n.div_ceil(16),
-            Way::Mma => n.div_ceil(if gated { 8 } else { 16 }),
+            Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
         };
         let down = if way == Way::Naive { rows } else { 1 };
-        let launch = kernel.grid([across as u32, down as u32, 1])?;
+        // Blocks that stay are as many as fit.
+        let bytes = if norm.is_some() { rows * k * dtype.size() } else { 0 };
+        let across = match way {
+            Way::Persistent => across.min(kernel.resident_blocks(256, bytes)?.max(1) as usize),
+            _ => across,
+        };
+        let launch = kernel.grid([across as u32, down as u32, 1])?.shared(bytes);
         let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * n));
         let has_residual = self.added.is_some();
         let residual = self.added.unwrap_or_else(|| plan.scratch(dtype, 1));
@@ -130,6 +171,14 @@ impl FewRows<'_> {
                 weight, scale, x, residual, y, R: rows, N: n, K: k, has_residual, p1, p2, p3, p4
             ];
             plan.launch(&kernel, launch, all)?;
+        } else if way == Way::Persistent {
+            let eps = norm.map_or(0.0, |norm| norm.eps);
+            let norm = norm.map_or_else(|| plan.scratch(dtype, 1), |norm| norm.weight);
+            let all = arguments![
+                weight, scale, x, norm, residual, y, R: rows, N: n, K: k, has_residual, gated, eps, p1,
+                p2, p3, p4
+            ];
+            plan.launch(&kernel, launch.overlap_previous(), all)?;
         } else {
             let all = arguments![
                 weight, scale, x, residual, y, R: rows, N: n, K: k, has_residual, gated, p1, p2, p3, p4
@@ -141,30 +190,44 @@ impl FewRows<'_> {
 
     /// The way that it is done.
     fn check(&self, device: &Device) -> Result<Way, Error> {
-        let Self { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way } = *self;
+        let Self { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way, norm } = *self;
         let of = |what: &str| format!("{what} of {NAME}");
         if ![DType::F32, DType::F16, DType::BF16].contains(&dtype) {
             return Err(Error::bad(of("dtype"), "f32, f16 or bf16", dtype));
         }
         let [any, by_mma] = Self::takes(device, dtype, [rows, k]);
-        let way = way.unwrap_or(if by_mma { Way::Mma } else { Way::Flight });
+        let way = way.unwrap_or(if by_mma { Way::Persistent } else { Way::Flight });
         if !k.is_multiple_of(16) || k == 0 {
             return Err(Error::bad(of("K"), "a multiple of 16", k));
         }
         if !any || !(1..=way.most_rows()).contains(&rows) {
             return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
         }
-        if way == Way::Mma && !by_mma {
+        if way.is_mma() && !by_mma {
             let got = format!("{dtype} on {}", device.facts().arch);
             return Err(Error::bad(of("tensor cores"), "f16 or bf16, on sm_80 or later", got));
         }
         let has_few = [Way::Naive, Way::Warp].contains(&way);
-        if gated && way != Way::Mma || has_few && (scale.is_some() || !parts.is_empty()) {
+        if gated && !way.is_mma() || has_few && (scale.is_some() || !parts.is_empty()) {
             return Err(Error::bad(
                 of("way"),
                 "one that has int8, parts and gates",
                 format!("{way:?}"),
             ));
+        }
+        if norm.is_some() && (way != Way::Persistent || rows > 8 || rows * k > MOST_NORMED) {
+            let expected = format!(
+                "up to 8 rows of {MOST_NORMED} elements together, by {:?}",
+                Way::Persistent
+            );
+            return Err(Error::bad(
+                of("rows to norm"),
+                expected,
+                format!("{rows} of {k} by {way:?}"),
+            ));
+        }
+        if let Some(norm) = norm.filter(|norm| !(norm.eps >= 0.0 && norm.eps.is_finite())) {
+            return Err(Error::bad(of("eps"), "a finite number, 0 or above", norm.eps));
         }
         const MOST: usize = 1 << 30;
         if !(1..=MOST).contains(&n) || k > MOST {
@@ -180,6 +243,7 @@ impl FewRows<'_> {
             ("x", Some(x), rows * k),
             ("W", Some(weight), of_weight * k),
             ("scale", scale, of_weight),
+            ("norm", norm.map(|norm| norm.weight), k),
             ("residual", added, rows * n),
             ("y", y, rows * n),
         ] {
@@ -191,7 +255,10 @@ impl FewRows<'_> {
             return Err(Error::bad(of("residual"), "none, where y has parts", "one"));
         }
         let size = if scale.is_some() { 1 } else { dtype.size() };
-        for (name, slot, size) in [("x", x, dtype.size()), ("W", weight, size)] {
+        let norm = norm.map_or(x, |norm| norm.weight);
+        for (name, slot, size) in
+            [("x", x, dtype.size()), ("W", weight, size), ("norm", norm, dtype.size())]
+        {
             let pack = 16 / size;
             if !slot.start().is_multiple_of(pack) {
                 let what = format!("first element of {name} of {NAME}");

@@ -13,8 +13,10 @@ mod quantize;
 use lab_harness::Stage;
 
 pub use dequantize::Dequantize;
-pub use family::{FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, WARP};
-pub use few_rows::{FewRows, MOST_ROWS, Way};
+pub use family::{
+    FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, WARP,
+};
+pub use few_rows::{FewRows, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
 
 #[allow(missing_docs)]
@@ -27,7 +29,16 @@ pub mod kernels {
 pub static STAGE: Stage = Stage {
     name: "decode",
     teaches: "products of few rows: bytes in flight, fragments straight from memory, int8 weights",
-    versions: &[&NAIVE, &WARP, &FLIGHT, &MMA, &FLIGHT_INT8, &MMA_INT8],
+    versions: &[
+        &NAIVE,
+        &WARP,
+        &FLIGHT,
+        &MMA,
+        &PERSISTENT,
+        &FLIGHT_INT8,
+        &MMA_INT8,
+        &PERSISTENT_INT8,
+    ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY

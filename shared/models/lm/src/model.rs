@@ -325,20 +325,20 @@ impl Model {
             x = tape.within(&format!("backbone.blocks.{n}"), |tape| {
                 let (mixer, memory) = (self.mixers.of_block(n), memory(n));
                 let [norm, layer] = mixer.names();
-                let y = tape.rms_norm(&format!("{norm}.weight"), x)?;
+                let y = tape.rms_norm_before_products(&format!("{norm}.weight"), x)?;
                 let x = tape.within(layer, |tape| {
                     let h = self.mix(tape, y, (mixer, memory), [batch, positions], angles)?;
                     let h = tape.dropout(h)?;
                     tape.linear(&["out_proj.weight"], h, Some(x))
                 })?;
-                let z = tape.rms_norm("norm_ffn.weight", x)?;
+                let z = tape.rms_norm_before_products("norm_ffn.weight", x)?;
                 tape.within("ffn", |tape| {
                     let gate_up = ["proj_up_gate.weight", "proj_up.weight"];
                     tape.feed_forward(gate_up, "proj_down.weight", z, x)
                 })
             })?;
         }
-        tape.rms_norm("backbone.out_norm.weight", x)
+        tape.rms_norm_before_products("backbone.out_norm.weight", x)
     }
     // ANCHOR_END: forward
 
