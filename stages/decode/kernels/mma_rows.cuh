@@ -58,10 +58,11 @@ template <class W> struct Rows {
 template <class T, class W, int TILES>
 __device__ __forceinline__ void multiply(float (&c)[TILES][4], const Part& part, const T* x, int R, int K, int step, int g, int t) {
     constexpr int E = OF_PACK<W>;
-#pragma unroll
+    [[maybe_unused]] constexpr int AT_ONCE = TILES > 4 ? 1 : 2;  // else the compiler asks for more of x than registers hold
+#pragma unroll AT_ONCE
     for (int p = 0; p < 2; ++p) {
         int k = step * Rows<W>::STEP + p * 4 * E + t * E;
-        const uint4 &l = part.low[p], &h = part.high[p];
+        uint4 l = p == 0 ? part.low[0] : part.low[1], h = p == 0 ? part.high[0] : part.high[1];
         unsigned low[4] = {l.x, l.y, l.z, l.w}, high[4] = {h.x, h.y, h.z, h.w};
 #pragma unroll
         for (int q = 0; q < E; q += 8) {  // eight columns of a lane: two products

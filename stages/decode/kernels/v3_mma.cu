@@ -23,7 +23,7 @@ using namespace lab;
 
 // ANCHOR: mma
 template <class T, class W, int TILES, int DEPTH>
-__global__ void __launch_bounds__(THREADS, TILES <= 2 ? 3 : 2)
+__global__ void __launch_bounds__(THREADS, TILES <= 2 ? 3 : TILES <= 4 ? 2 : 1)
     few_rows_mma(const W* __restrict__ weight, const float* __restrict__ scale, const T* x, const T* residual, T* y, int R, int N,
                  int K, int has_residual, int gated, int p1, int p2, int p3, int p4) {
     __shared__ Sums<TILES> sums;

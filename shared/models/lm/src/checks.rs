@@ -404,7 +404,7 @@ fn sequences_are_decoded_as_alone(device: &Device) {
                 let of = Decoded { model, dtype, batch: begins.len(), room: 8 };
                 let mut decoder = Decoder::new(device, of, &own).unwrap();
                 decoder.put(begins).unwrap();
-                let tokens: Vec<Vec<i32>> = (0..6).map(|_| decoder.next().unwrap()).collect();
+                let tokens: Vec<Vec<i32>> = (0..6).map(|_| decoder.advance().unwrap()).collect();
                 (tokens, decoder.logits().unwrap())
             };
             let (tokens, logits) = decode(&begins);
@@ -433,7 +433,7 @@ fn int8_chooses_what_its_reference_chooses(device: &Device) {
         decoder.put(&tokens).unwrap();
         for _ in 0..12 {
             let logits = last_logits(&model, &exact, &tokens);
-            let next = decoder.next().unwrap()[0];
+            let next = decoder.advance().unwrap()[0];
             let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let expected = logits.iter().position(|l| *l == largest).unwrap() as i32;
             assert_eq!(next, expected, "behind {tokens:?}");

@@ -144,7 +144,7 @@ impl Decoder {
     ///
     /// # Errors
     /// Attention has no more room; the device's.
-    pub fn next(&mut self) -> Result<Vec<i32>, Error> {
+    pub fn advance(&mut self) -> Result<Vec<i32>, Error> {
         self.launch()?;
         let tokens = self.step.borrow().read(self.tokens)?.values();
         Ok(tokens.into_iter().map(|token| token as i32).collect())
@@ -179,7 +179,7 @@ impl Decoder {
     /// The time of so many tokens of each sequence, one behind the other, in some runs.
     ///
     /// # Errors
-    /// As [`Decoder::next`].
+    /// As [`Decoder::advance`].
     pub fn time(&mut self, tokens: usize, runs: usize) -> Result<Vec<Duration>, Error> {
         let device = self.device.clone();
         let mut failed = None;

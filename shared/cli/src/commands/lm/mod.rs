@@ -7,6 +7,7 @@ mod generate;
 mod info;
 mod logits;
 mod profile;
+mod quantize;
 mod recall;
 mod saved;
 mod settings;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Logits(logits::Arguments),
     /// Writes a model as others read it: transformers, xlstm_large
     Convert(convert::Arguments),
+    /// Makes the matrices of a model int8, with a scale for each output channel
+    Quantize(quantize::Arguments),
     /// The time of each launch of a training step, by layer and kernel
     Profile(profile::Arguments),
     /// What mixers remember: pairs of keys and values, and how many of them each mixer tells again
@@ -74,6 +77,7 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Generate(arguments) => generate::run(common, arguments),
         Command::Logits(arguments) => logits::run(common, arguments),
         Command::Convert(arguments) => convert::run(common, arguments),
+        Command::Quantize(arguments) => quantize::run(common, arguments),
         Command::Profile(arguments) => profile::run(common, arguments),
         Command::Recall(arguments) => recall::run(common, arguments),
         Command::Bench(arguments) => bench::run(common, arguments),
