@@ -53,6 +53,7 @@ pub static STAGES: &[&Stage] = &[
     &mlp_fused::STAGE,
     &attention::STAGE,
     &passes::STAGE,
+    &decode::STAGE,
 ];
 
 /// What is trained by kernels of the stages: its checks belong to theirs.

@@ -90,6 +90,7 @@ fn memory(
         DType::BF16 => of::<bf16>(device, len, values),
         DType::F32 => of::<f32>(device, len, values),
         DType::F64 => of::<f64>(device, len, values),
+        DType::I8 => of::<i8>(device, len, values),
         DType::U8 => of::<u8>(device, len, values),
         DType::I32 => of::<i32>(device, len, values),
         DType::U32 => of::<u32>(device, len, values),
@@ -155,6 +156,7 @@ values! {
     bf16: bf16::from_f64, bf16::to_f64;
     f32: |v| v as f32, f64::from;
     f64: |v| v, |v| v;
+    i8: |v| v as i8, f64::from;
     u8: |v| v as u8, f64::from;
     i32: |v| v as i32, f64::from;
     u32: |v| v as u32, f64::from;

@@ -241,7 +241,8 @@ impl Cuda {
         use sys::CUtensorMapSwizzle as Mode;
         let facts = map.facts();
         let dtype = match facts.dtype {
-            DType::U8 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            // TMA moves bytes: a box has no sums.
+            DType::I8 | DType::U8 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
             DType::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             DType::BF16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             DType::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,

@@ -57,7 +57,7 @@ pub struct DLTensor {
     pub byte_offset: u64,
 }
 
-const TYPES: [(DType, DLDataType); 9] = {
+const TYPES: [(DType, DLDataType); 10] = {
     const fn of(code: u8, bits: u8) -> DLDataType {
         DLDataType { code, bits, lanes: 1 }
     }
@@ -66,6 +66,7 @@ const TYPES: [(DType, DLDataType); 9] = {
         (DType::BF16, of(4, 16)),
         (DType::F32, of(2, 32)),
         (DType::F64, of(2, 64)),
+        (DType::I8, of(0, 8)),
         (DType::U8, of(1, 8)),
         (DType::I32, of(0, 32)),
         (DType::U32, of(1, 32)),

@@ -13,6 +13,7 @@ pub enum DType {
     BF16,
     F32,
     F64,
+    I8,
     U8,
     I32,
     U32,
@@ -22,11 +23,12 @@ pub enum DType {
 
 impl DType {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::F16,
         Self::BF16,
         Self::F32,
         Self::F64,
+        Self::I8,
         Self::U8,
         Self::I32,
         Self::U32,
@@ -37,7 +39,7 @@ impl DType {
     /// Bytes of an element.
     pub const fn size(self) -> usize {
         match self {
-            Self::U8 => 1,
+            Self::I8 | Self::U8 => 1,
             Self::F16 | Self::BF16 => 2,
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F64 | Self::I64 | Self::U64 => 8,
@@ -51,6 +53,7 @@ impl DType {
             Self::BF16 => "bf16",
             Self::F32 => "f32",
             Self::F64 => "f64",
+            Self::I8 => "i8",
             Self::U8 => "u8",
             Self::I32 => "i32",
             Self::U32 => "u32",
@@ -66,6 +69,7 @@ impl DType {
             Self::BF16 => "__nv_bfloat16",
             Self::F32 => "float",
             Self::F64 => "double",
+            Self::I8 => "signed char",
             Self::U8 => "unsigned char",
             Self::I32 => "int",
             Self::U32 => "unsigned",
@@ -165,5 +169,5 @@ pub trait Element: bytemuck::Pod + Send + Sync {
 macro_rules! elements {
     ($($t:ty => $d:ident),*) => { $(impl Element for $t { const DTYPE: DType = DType::$d; })* };
 }
-elements!(f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, u8 => U8, i32 => I32, u32 => U32,
+elements!(f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, i8 => I8, u8 => U8, i32 => I32, u32 => U32,
           i64 => I64, u64 => U64);

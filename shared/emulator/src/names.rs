@@ -344,6 +344,7 @@ fn type_of(dwarf: &gimli::Dwarf<Reader>, unit: &Unit<Reader>, entry: &Entry<'_>)
         "__nv_bfloat16" => "bf16",
         "int" => "i32",
         "unsigned int" => "u32",
+        "signed char" => "i8",
         "unsigned char" => "u8",
         other => other,
     };

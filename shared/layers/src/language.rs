@@ -56,8 +56,9 @@ impl Tape<'_> {
         y: Slot,
         loss: HeadLoss,
     ) -> Result<(), Error> {
+        self.make_ready(y)?;
         let [_, k] = self.sizes_of(weight)?;
-        let (dtype, rows, w) = (self.dtype, loss.targets.len(), self.weight(&[weight])?);
+        let (dtype, rows, w) = (self.dtype, loss.targets.len(), self.same_type(&[weight])?);
         let n = w.len() / k;
         let of_piece = loss.rows_of_piece(rows, n * dtype.size());
         let dweight = self.gradient(&[weight])?;

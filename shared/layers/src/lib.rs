@@ -10,10 +10,12 @@
 //! ```
 
 mod attention;
+mod few;
 mod language;
 mod layers;
 mod mixer;
 mod parameters;
+mod quantized;
 mod recurrent;
 mod tape;
 
@@ -21,5 +23,6 @@ pub use attention::AttentionMixer;
 pub use language::HeadLoss;
 pub use mixer::{Memory, State, VlstmMixer};
 pub use parameters::{Init, Parameter, Parameters};
+pub use quantized::{Int8, Quantized};
 pub use recurrent::RecurrentMixer;
 pub use tape::{Back, Dropouts, Tape};

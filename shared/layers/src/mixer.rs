@@ -85,6 +85,11 @@ impl Tape<'_> {
         let columns = Columns { keys: heads * keys, values: heads * values };
         let (stride, starts) = (columns.all(), columns.starts());
 
+        if let Memory::Step(state) = memory
+            && let Some(out) = self.vlstm_step(y, &mixer, state, columns)?
+        {
+            return Ok(out);
+        }
         let qkvo =
             self.linear(&["q.weight", "k.weight", "v.weight", "ogate_preact.weight"], y, None)?;
         let pre = self.linear(&["igate_preact.weight", "fgate_preact.weight"], y, None)?;
@@ -162,6 +167,73 @@ impl Tape<'_> {
             });
         }
         Ok(out)
+    }
+}
+
+impl Tape<'_> {
+    /// One position of each sequence: one product for q, k, v, the output gate and the gates, each of which has a matrix of its own, so
+    /// that no heads are split. `None` where that is no product of few rows.
+    fn vlstm_step(
+        &mut self,
+        y: Slot,
+        mixer: &VlstmMixer,
+        State { slots: [c, n, m, _] }: State,
+        columns: Columns,
+    ) -> Result<Option<Slot>, Error> {
+        let VlstmMixer { sizes, cap, .. } = *mixer;
+        let Sizes { batch, heads, values, .. } = sizes;
+        let dtype = self.dtype;
+        let [_, k, v, o] = columns.starts();
+        let begins = [k, v, o, columns.all()];
+        let all = [
+            "q.weight",
+            "k.weight",
+            "v.weight",
+            "ogate_preact.weight",
+            "igate_preact.weight",
+            "fgate_preact.weight",
+        ];
+        let Some(parts) = self.linear_in_parts(&all, y, &begins)? else { return Ok(None) };
+        let of_gates = parts.len() / batch - columns.all();
+        let part = |begin: usize, width: usize| parts.part(batch * begin, batch * width);
+        let qkv = [part(0, columns.keys), part(k, columns.keys), part(v, columns.values)];
+        let capped = SoftCapGates {
+            pre_dtype: dtype,
+            dtype,
+            batch,
+            positions: 1,
+            heads,
+            cap,
+            pre: part(columns.all(), of_gates),
+            stride: of_gates,
+            bias: Some(self.weight(&["igate_preact.bias", "fgate_preact.bias"])?),
+            gates: None,
+        };
+        let Gates { i, f } = capped.add_forward(self.plan)?;
+        let step = VlstmStep {
+            dtype,
+            sizes,
+            qkv,
+            gates: [i, f],
+            state: [c, n, m],
+            eps: f64::from(EPS),
+            version: None,
+        };
+        let norm = GatedHeadNorm {
+            dtype,
+            batch,
+            heads,
+            positions: 1,
+            width: values,
+            eps: EPS,
+            h: step.add(self.plan)?,
+            layout: HeadLayout::HeadsFirst,
+            ogate: part(o, columns.values),
+            ogate_stride: columns.values,
+            weight: self.weight(&["multihead_norm.weight"])?,
+            out: None,
+        };
+        norm.add_forward(self.plan).map(Some)
     }
 }
 

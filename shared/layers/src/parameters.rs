@@ -206,26 +206,31 @@ impl Parameters {
     /// # Errors
     /// [`Error::Tensor`] with the first of them.
     pub fn check(&self, all: &Tensors) -> Result<(), Error> {
+        self.check_types(all, DType::F32)?;
         let refuse = |name: &str, expected: String, got: String| {
             Err(Error::Tensor { name: name.to_owned(), expected, got })
         };
-        for p in self.iter() {
-            let expected = format!("f32 {:?}", p.shape);
-            match all.get(&p.name) {
-                None => return refuse(&p.name, expected, "none".into()),
-                Some(t) if t.shape != p.shape || t.dtype != DType::F32 => {
-                    return refuse(&p.name, expected, t.describe());
-                }
-                Some(_) => {}
-            }
-        }
         match all.keys().find(|name| self.iter().all(|p| p.name != **name)) {
             Some(name) => refuse(name, "parameters of the model only".into(), "another".into()),
             None => Ok(()),
         }
     }
 
-    /// An arena of all of them, which are of f32, rounded to `dtype`.
+    /// Refuses tensors of its own names that are missing, or of another shape or type.
+    pub(crate) fn check_types(&self, all: &Tensors, dtype: DType) -> Result<(), Error> {
+        for p in self.iter() {
+            let got = match all.get(&p.name) {
+                Some(t) if t.shape == p.shape && t.dtype == dtype => continue,
+                Some(t) => t.describe(),
+                None => "none".into(),
+            };
+            let expected = format!("{dtype} {:?}", p.shape);
+            return Err(Error::Tensor { name: p.name.clone(), expected, got });
+        }
+        Ok(())
+    }
+
+    /// An arena of all of them, each rounded to `dtype`.
     ///
     /// # Panics
     /// One is missing, or of another length.

@@ -71,6 +71,9 @@ impl Tape<'_> {
     pub fn recurrent(&mut self, y: Slot, mixer: RecurrentMixer) -> Result<Slot, Error> {
         let RecurrentMixer { cell, batch, positions, heads, units, memory } = mixer;
         let dtype = self.dtype;
+        if cell == RecurrentCell::Lstm {
+            self.make_ready(y)?;
+        }
         let hidden = heads * units;
         let names: &'static [&'static str] = match cell {
             RecurrentCell::Lstm => &["weight_ih", "weight_hh", "bias_ih", "bias_hh"],

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
+use passes::RmsNorm;
 
-use crate::Parameters;
 use crate::layers::EPS;
+use crate::{Int8, Parameters};
 
 /// What adds a layer's backward pass.
 type AddBackward = Box<dyn FnOnce(&mut Back<'_>) -> Result<(), Error>>;
@@ -31,6 +32,8 @@ pub struct Tape<'a> {
     /// Of activations and working copies.
     pub(crate) dtype: DType,
     parameters: &'a Parameters,
+    /// Matrices that are kept as int8, if some are: they are not among the parameters.
+    pub(crate) int8: Option<Int8<'a>>,
     /// Working copies.
     weights: Slot,
     /// Gradients, f32; none where there is no backward pass.
@@ -46,6 +49,8 @@ pub struct Tape<'a> {
     back: Vec<(String, AddBackward)>,
     /// The names of the layers under way.
     layers: Vec<String>,
+    /// Norms that are not launched yet, by their results: see [`Tape::rms_norm_before_products`].
+    pub(crate) pending: HashMap<Slot, RmsNorm>,
 }
 
 /// The backward pass under way.
@@ -84,11 +89,12 @@ impl<'a> Tape<'a> {
         gradients: Option<Slot>,
     ) -> Self {
         let (prefix, back, layers) = (String::new(), Vec::new(), Vec::new());
-        let (accumulates, dropout, norm_eps) = (false, None, EPS);
+        let (accumulates, dropout, norm_eps, int8) = (false, None, EPS, None);
         Self {
             plan,
             dtype,
             parameters,
+            int8,
             weights,
             gradients,
             accumulates,
@@ -97,6 +103,7 @@ impl<'a> Tape<'a> {
             prefix,
             back,
             layers,
+            pending: HashMap::new(),
         }
     }
 
@@ -113,6 +120,11 @@ impl<'a> Tape<'a> {
     /// The same, with dropout where the model has one.
     pub fn with_dropout(self, dropout: Option<Dropouts>) -> Self {
         Self { dropout, ..self }
+    }
+
+    /// The same, where some matrices are of int8: see [`crate::Quantized`]. There is no backward pass then.
+    pub fn with_int8(self, int8: Option<Int8<'a>>) -> Self {
+        Self { int8, ..self }
     }
 
     /// The plan, for what is no layer.
@@ -139,21 +151,31 @@ impl<'a> Tape<'a> {
         layer: &str,
         add: impl FnOnce(&mut Tape<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Self { dtype, parameters, weights, gradients, accumulates, dropout, norm_eps, .. } =
-            *self;
+        let Self {
+            dtype,
+            parameters,
+            int8,
+            weights,
+            gradients,
+            accumulates,
+            dropout,
+            norm_eps,
+            ..
+        } = *self;
         let (prefix, layers) = (format!("{}{layer}.", self.prefix), {
             let mut layers = self.layers.clone();
             layers.push(layer.to_owned());
             layers
         });
-        let back = std::mem::take(&mut self.back);
-        let (outcome, back, dropout) = {
-            let mut after = (Vec::new(), dropout);
+        let (back, pending) = (std::mem::take(&mut self.back), std::mem::take(&mut self.pending));
+        let (outcome, back, dropout, pending) = {
+            let mut after = (Vec::new(), dropout, HashMap::new());
             let outcome = self.plan.within(layer, |plan| {
                 let mut inner = Tape {
                     plan,
                     dtype,
                     parameters,
+                    int8,
                     weights,
                     gradients,
                     accumulates,
@@ -162,14 +184,15 @@ impl<'a> Tape<'a> {
                     prefix,
                     back,
                     layers,
+                    pending,
                 };
                 let outcome = add(&mut inner);
-                after = (inner.back, inner.dropout);
+                after = (inner.back, inner.dropout, inner.pending);
                 outcome
             });
-            (outcome, after.0, after.1)
+            (outcome, after.0, after.1, after.2)
         };
-        (self.back, self.dropout) = (back, dropout);
+        (self.back, self.dropout, self.pending) = (back, dropout, pending);
         outcome
     }
 
@@ -179,7 +202,11 @@ impl<'a> Tape<'a> {
 
     /// The shape of a parameter of this layer.
     pub(crate) fn shape(&self, name: &str) -> Result<&'a [usize], Error> {
-        self.parameters.shape(&format!("{}{name}", self.prefix))
+        let name = format!("{}{name}", self.prefix);
+        match self.int8.and_then(|int8| int8.shape(&name)) {
+            Some(shape) => Ok(shape),
+            None => self.parameters.shape(&name),
+        }
     }
 
     /// The working copy of parameters of this layer, one behind the other.
@@ -187,6 +214,16 @@ impl<'a> Tape<'a> {
         let names = self.full_names(names);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.parameters.range(self.weights, &names)
+    }
+
+    /// The same of matrices of int8, with the scales of their rows; none where they are not.
+    pub(crate) fn int8_weight(&self, names: &[&str]) -> Result<Option<[Slot; 2]>, Error> {
+        let names = self.full_names(names);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        match self.int8 {
+            Some(int8) if int8.shape(names[0]).is_some() => int8.range(&names).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Where their gradient goes.

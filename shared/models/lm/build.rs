@@ -1,7 +1,14 @@
-//! The kernels that hand batches of tokens to a language model.
+//! The kernels that hand batches of tokens to a language model, and those of decoding beside it.
 
 fn main() {
+    let of = |name: &str, types: &[&str]| -> Vec<String> {
+        types.iter().map(|t| format!("{name}<{t}>")).collect()
+    };
+    let floats = ["float", "__half", "__nv_bfloat16"];
+    let all = ["float", "__half", "__nv_bfloat16", "signed char"];
     lab_kernel_build::Stage::new()
         .kernel("kernels/batch.cu", &["gather_tokens", "record_loss"])
+        .kernel("kernels/fill.cu", &of("fill_uniform", &all))
+        .kernel("kernels/likeliest.cu", &of("likeliest", &floats))
         .build();
 }

@@ -5,9 +5,10 @@ use lab_harness::Tensors;
 use lab_harness::suite::{Check, Suite};
 use lab_layers::Init;
 
-use crate::reference::loss_and_gradients;
+use crate::reference::{last_logits, loss_and_gradients};
 use crate::{
-    Config, Evaluated, Evaluator, Mixer, Mixers, Model, Schedule, Tokens, Trainer, Writer,
+    Config, Decoded, Decoder, Evaluated, Evaluator, Mixer, Mixers, Model, Schedule, Tokens,
+    Trainer, Writer,
 };
 
 /// The checks of this crate. They stand on the passes between mixers most of all.
@@ -25,6 +26,11 @@ static CHECKS: &[Check] = &[
     },
     Check { name: "a_resumed_training_is_the_same", run: a_resumed_training_is_the_same },
     Check { name: "a_writer_reads_as_the_model_does", run: a_writer_reads_as_the_model_does },
+    Check { name: "sequences_are_decoded_as_alone", run: sequences_are_decoded_as_alone },
+    Check {
+        name: "int8_chooses_what_its_reference_chooses",
+        run: int8_chooses_what_its_reference_chooses,
+    },
     Check { name: "a_text_is_learnt", run: a_text_is_learnt },
     Check { name: "what_cannot_be_trained_is_refused", run: what_cannot_be_trained_is_refused },
 ];
@@ -380,5 +386,78 @@ fn what_cannot_be_trained_is_refused(device: &Device) {
         (said(model, config, &data, &[]), "windows: expected at least 1, got 0"),
     ] {
         assert_eq!(message, expected);
+    }
+}
+
+/// Of sequences that are decoded together each has the bits that it has alone, whatever the others are; of any type, and with int8.
+fn sequences_are_decoded_as_alone(device: &Device) {
+    for model in [small(), mixed()] {
+        let parameters = spread(&model, 11);
+        for (dtype, int8) in [(DType::F32, false), (DType::F32, true), (DType::BF16, true)] {
+            let own = if int8 {
+                model.quantized().quantize(&parameters).unwrap()
+            } else {
+                parameters.clone()
+            };
+            let begins = [3, 0, 18];
+            let decode = |begins: &[i32]| {
+                let of = Decoded { model, dtype, batch: begins.len(), room: 8 };
+                let mut decoder = Decoder::new(device, of, &own).unwrap();
+                decoder.put(begins).unwrap();
+                let tokens: Vec<Vec<i32>> = (0..6).map(|_| decoder.advance().unwrap()).collect();
+                (tokens, decoder.logits().unwrap())
+            };
+            let (tokens, logits) = decode(&begins);
+            for (b, begin) in begins.into_iter().enumerate() {
+                let (alone, of_alone) = decode(&[begin]);
+                let own: Vec<i32> = tokens.iter().map(|all| all[b]).collect();
+                assert_eq!(own, alone.concat(), "{dtype}, int8 {int8}: sequence {b}");
+                assert_eq!(logits[b], of_alone[0], "{dtype}, int8 {int8}: sequence {b}");
+            }
+        }
+    }
+}
+
+/// Greedily, the tokens that an f64 reference of the quantised model chooses; a writer reads it as the decoder does, token by token and
+/// a long prompt at once.
+fn int8_chooses_what_its_reference_chooses(device: &Device) {
+    for model in [small(), attention()] {
+        let parameters = spread(&model, 12);
+        let of = model.quantized();
+        let own = of.quantize(&parameters).unwrap();
+        let exact = of.dequantize(&own);
+        let dtype = DType::F32;
+        let decoded = Decoded { model, dtype, batch: 1, room: 32 };
+        let mut decoder = Decoder::new(device, decoded, &own).unwrap();
+        let mut tokens = vec![7];
+        decoder.put(&tokens).unwrap();
+        for _ in 0..12 {
+            let logits = last_logits(&model, &exact, &tokens);
+            let next = decoder.advance().unwrap()[0];
+            let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let expected = logits.iter().position(|l| *l == largest).unwrap() as i32;
+            assert_eq!(next, expected, "behind {tokens:?}");
+            tokens.push(next);
+        }
+        let mut writer = Writer::with_room(device, model, &own, dtype, 32).unwrap();
+        for prompt in [1, 5, tokens.len()] {
+            let found = writer.read(&tokens[..prompt]).unwrap();
+            let expected = last_logits(&model, &exact, &tokens[..prompt]);
+            for (found, expected) in found.iter().zip(expected) {
+                let expected = model.capped(expected);
+                assert!((found - expected).abs() <= 2e-4, "{found} for {expected}");
+            }
+        }
+        // Many rows: matrices are made f32 first.
+        let data = Tokens::of_ids([&tokens[..], &[0; 20]].concat());
+        let window = 20;
+        let evaluated = Evaluated { model, parameters: &own, dtype, batch: 1, window, data: &data };
+        let logits = Evaluator::of_logits(device, evaluated).unwrap().logits(&[0]).unwrap();
+        let expected = last_logits(&model, &exact, &data.ids[..window]);
+        let row = &logits.values()[(window - 1) * model.vocabulary..];
+        for (found, expected) in row.iter().zip(expected) {
+            let expected = model.capped(expected);
+            assert!((found - expected).abs() <= 2e-4, "{found} for {expected}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use lab_layers::{HeadLoss, Memory, Tape};
 use lab_training::Step as _;
 
 use crate::step::{TARGETS, add_data, add_windows};
+use crate::store::{Store, WEIGHTS, upload};
 use crate::{Config, Model, Tokens, Trainer};
 
 /// A model that gives losses of windows, or its logits.
@@ -53,7 +54,6 @@ struct Planned {
 }
 
 const TOKENS: &str = "tokens";
-const WEIGHTS: &str = "weights";
 const ORDER: &str = "order";
 
 /// The head of an evaluation: of the tape, what it reads and the targets.
@@ -81,8 +81,9 @@ impl Evaluator {
         check_targets(plan.slot(TARGETS).is_some())?;
         let tokens = plan.slot(TOKENS).expect("those of the training").len();
         let add_head: AddHead<'_> = &|tape, y, targets| add_losses(tape, &model, y, targets);
+        let store = Store::new(&model, false);
         let Planned { plan, order, out } =
-            planned(plan.device(), &model, dtype, [batch, window], tokens, add_head)?;
+            planned(plan.device(), &model, &store, dtype, [batch, window], tokens, add_head)?;
         let binder = step.share_tokens(plan.bind(), TOKENS)?;
         let binding = step.share_weights(binder, WEIGHTS)?.finish()?;
         Ok(Self { binding, model, batch, window, order, out })
@@ -103,14 +104,13 @@ impl Evaluator {
     fn new(device: &Device, of: Evaluated<'_>, add_head: AddHead<'_>) -> Result<Self, Error> {
         let Evaluated { model, parameters, dtype, batch, window, data } = of;
         model.check()?;
-        let own = model.parameters();
-        own.check(parameters)?;
+        let store = Store::of(&model, parameters)?;
         data.check(model.vocabulary, &[0], window)?;
         let Planned { plan, order, out } =
-            planned(device, &model, dtype, [batch, window], data.ids.len(), add_head)?;
+            planned(device, &model, &store, dtype, [batch, window], data.ids.len(), add_head)?;
         let tokens = Tensor::new(&[data.ids.len()], &data.ids);
-        let all = own.pack(dtype, parameters);
-        let binding = plan.bind().upload(TOKENS, &tokens)?.upload(WEIGHTS, &all)?.finish()?;
+        let arenas = store.pack(dtype, parameters);
+        let binding = upload(plan.bind().upload(TOKENS, &tokens)?, &arenas)?.finish()?;
         Ok(Self { binding, model, batch, window, order, out })
     }
 
@@ -175,19 +175,19 @@ fn check_targets(has_targets: bool) -> Result<(), Error> {
 fn planned(
     device: &Device,
     model: &Model,
+    store: &Store,
     dtype: DType,
     [batch, window]: [usize; 2],
     tokens: usize,
     add_head: AddHead<'_>,
 ) -> Result<Planned, Error> {
-    let own = model.parameters();
     let mut plan = Plan::new(device);
     let data = add_data(&mut plan, tokens, false);
     let order = plan.state_of_zeros(ORDER, DType::I32, &[batch]);
     let counts = plan.zeros(DType::I64, 2 * COUNTS);
-    let weights = plan.input(WEIGHTS, dtype, &[own.len()]);
+    let (weights, int8) = store.add(&mut plan, dtype);
     let windows = add_windows(&mut plan, data, order, counts, [batch, window])?;
-    let mut tape = Tape::new(&mut plan, dtype, &own, weights, None);
+    let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None).with_int8(int8);
     let y = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
     let out = add_head(&mut tape, y, windows.targets)?;
     Ok(Planned { plan, order, out })

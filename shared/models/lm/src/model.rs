@@ -4,7 +4,8 @@ use lab_device::DType;
 use lab_harness::Error;
 use lab_harness::plan::Slot;
 use lab_layers::{
-    AttentionMixer, Init, Memory, Parameter, Parameters, RecurrentMixer, State, Tape, VlstmMixer,
+    AttentionMixer, Init, Memory, Parameter, Parameters, Quantized, RecurrentMixer, State, Tape,
+    VlstmMixer,
 };
 use lab_operations::{AttentionSizes, RecurrentCell, Sizes};
 use passes::Rope;
@@ -136,6 +137,15 @@ impl Model {
     /// A logit with its cap.
     pub(crate) fn capped(&self, logit: f64) -> f64 {
         self.logit_cap().map_or(logit, |cap| f64::from(cap) * (logit / f64::from(cap)).tanh())
+    }
+
+    /// Refuses tokens that it does not know.
+    pub(crate) fn check_tokens(&self, tokens: &[i32]) -> Result<(), Error> {
+        let is_known = |&&id: &&i32| usize::try_from(id).is_ok_and(|id| id < self.vocabulary);
+        match tokens.iter().find(|id| !is_known(id)) {
+            Some(id) => Err(Error::bad("token", format!("0 to {}", self.vocabulary - 1), id)),
+            None => Ok(()),
+        }
     }
 
     /// Refuses sizes that no kernel takes.
@@ -284,6 +294,17 @@ impl Model {
         Parameters::new(all)
     }
 
+    /// The same with the matrices of blocks and the head as int8. The embedding stays as it is, of which a token reads a row, and so does
+    /// what a recurrent kernel reads.
+    pub fn quantized(&self) -> Quantized {
+        let is_int8 = |p: &Parameter| {
+            let stays = [EMBEDDING].contains(&p.name.as_str())
+                || ["weight_ih", "weight_hh"].iter().any(|name| p.name.ends_with(name));
+            p.shape.len() == 2 && p.decays && !stays && p.shape[1].is_multiple_of(16)
+        };
+        Quantized::of(&self.parameters(), is_int8)
+    }
+
     /// What the head reads, \[rows, width\], of tokens i32 \[B S\]; `memory` says of each block what its mixer begins with.
     ///
     /// # Errors
@@ -304,20 +325,20 @@ impl Model {
             x = tape.within(&format!("backbone.blocks.{n}"), |tape| {
                 let (mixer, memory) = (self.mixers.of_block(n), memory(n));
                 let [norm, layer] = mixer.names();
-                let y = tape.rms_norm(&format!("{norm}.weight"), x)?;
+                let y = tape.rms_norm_before_products(&format!("{norm}.weight"), x)?;
                 let x = tape.within(layer, |tape| {
                     let h = self.mix(tape, y, (mixer, memory), [batch, positions], angles)?;
                     let h = tape.dropout(h)?;
                     tape.linear(&["out_proj.weight"], h, Some(x))
                 })?;
-                let z = tape.rms_norm("norm_ffn.weight", x)?;
+                let z = tape.rms_norm_before_products("norm_ffn.weight", x)?;
                 tape.within("ffn", |tape| {
-                    let up = tape.linear(&["proj_up_gate.weight", "proj_up.weight"], z, None)?;
-                    tape.swiglu_linear("proj_down.weight", up, x)
+                    let gate_up = ["proj_up_gate.weight", "proj_up.weight"];
+                    tape.feed_forward(gate_up, "proj_down.weight", z, x)
                 })
             })?;
         }
-        tape.rms_norm("backbone.out_norm.weight", x)
+        tape.rms_norm_before_products("backbone.out_norm.weight", x)
     }
     // ANCHOR_END: forward
 

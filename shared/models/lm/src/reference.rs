@@ -94,24 +94,28 @@ fn apart(both: &[f64], rows: usize, width: usize) -> [Vec<f64>; 2] {
     [a.concat(), b.concat()]
 }
 
-/// The mean loss of windows \[B, S\], and its gradient by each parameter.
-pub(crate) fn loss_and_gradients(
+/// The model on its way there.
+struct Forward {
+    all: All,
+    blocks: Vec<Block>,
+    x: Vec<f64>,
+    y: Vec<f64>,
+    logits: Vec<f64>,
+}
+
+fn forward(
     model: &Model,
     parameters: &Tensors,
-    inputs: &[i32],
-    targets: &[i32],
+    inputs: &[i64],
     [batch, positions]: [usize; 2],
-    z_loss: f64,
-) -> (f64, BTreeMap<String, Vec<f64>>) {
+) -> Forward {
     let parameters = parameters.iter().map(|(name, t)| (name.clone(), t.values())).collect();
-    let mut all = All { norm_eps: model.norm_eps, parameters, gradients: BTreeMap::new() };
-    let Model { vocabulary, width, heads, blocks, values, hidden, .. } = *model;
+    let all = All { norm_eps: model.norm_eps, parameters, gradients: BTreeMap::new() };
+    let Model { width, heads, blocks, values, hidden, .. } = *model;
     let rows = batch * positions;
-    let [inputs, targets] =
-        [inputs, targets].map(|ids| ids.iter().map(|&id| i64::from(id)).collect::<Vec<_>>());
     let of = Sequences { model, batch, positions };
 
-    let mut x = embedding(&inputs, all.of("embedding.weight"), width);
+    let mut x = embedding(inputs, all.of("embedding.weight"), width);
     let mut saved = Vec::new();
     for n in 0..blocks {
         let block = format!("backbone.blocks.{n}");
@@ -135,6 +139,35 @@ pub(crate) fn loss_and_gradients(
     }
     let y = all.rms("backbone.out_norm.weight", &x);
     let logits = all.linear(model.head(), &y, width);
+    Forward { all, blocks: saved, x, y, logits }
+}
+
+fn ids(all: &[i32]) -> Vec<i64> {
+    all.iter().map(|&id| i64::from(id)).collect()
+}
+
+/// The logits behind the last of these tokens, before their cap, which keeps their order.
+pub(crate) fn last_logits(model: &Model, parameters: &Tensors, tokens: &[i32]) -> Vec<f64> {
+    let logits = forward(model, parameters, &ids(tokens), [1, tokens.len()]).logits;
+    logits[logits.len() - model.vocabulary..].to_vec()
+}
+
+/// The mean loss of windows \[B, S\], and its gradient by each parameter.
+pub(crate) fn loss_and_gradients(
+    model: &Model,
+    parameters: &Tensors,
+    inputs: &[i32],
+    targets: &[i32],
+    [batch, positions]: [usize; 2],
+    z_loss: f64,
+) -> (f64, BTreeMap<String, Vec<f64>>) {
+    let Model { vocabulary, width, heads, values, hidden, .. } = *model;
+    let rows = batch * positions;
+    let [inputs, targets] = [inputs, targets].map(ids);
+    let of = Sequences { model, batch, positions };
+
+    let Forward { mut all, blocks: saved, x, y, logits } =
+        forward(model, parameters, &inputs, [batch, positions]);
     let entropy = CrossEntropy { cap: model.logit_cap().map(f64::from), z_loss };
     let (_, loss, dlogits) = entropy.loss_and_gradient(&logits, &targets, vocabulary);
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_device::emulator::write_atomically;
+use lab_harness::Error;
 use lab_lm::Pretrained;
 use serde_json::json;
 
@@ -25,6 +26,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { model: path, out } = arguments;
     let loaded = saved::load(path)?;
+    if loaded.is_int8() {
+        let expected = "a model of f32: others have no names for the scales of int8";
+        return Err(Error::bad("MODEL", expected, path.display()).into());
+    }
     let of = Pretrained { model: loaded.model, parameters: loaded.parameters };
     let is_file = out.extension().is_some_and(|ending| ending == "safetensors");
     let tokenizer = Some(saved::tokenizer_file(path)).filter(|file| file.exists());

@@ -30,9 +30,11 @@ impl Arguments {
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { model: path, sizes } = arguments;
     let device = common.open()?;
+    let mut is_int8 = false;
     let (model, config) = match path {
         Some(path) => {
             let loaded = saved::load(path)?;
+            is_int8 = loaded.is_int8();
             let usual = sizes.config(sizes.dtype.on(&device));
             (loaded.model, loaded.config.unwrap_or(usual))
         }
@@ -50,7 +52,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             "{}",
             json!({
                 "model": model, "config": config, "parameters": parameters,
-                "training_bytes": bytes, "flops_per_token": flops, "state_bytes": state,
+                "int8": is_int8, "training_bytes": bytes, "flops_per_token": flops, "state_bytes": state,
                 "cache_bytes_per_token": of_token,
             })
         );
@@ -64,6 +66,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     println!("{parameters} parameters: {blocks} blocks of width {width}, {of_heads},");
     println!("  feed-forward layers of {hidden}, {vocabulary} tokens");
+    if is_int8 {
+        let of = model.quantized();
+        let bytes = of.matrices.count() + 4 * of.scales.count();
+        println!("  matrices of int8: {:.1} MB with their scales", bytes as f64 / 1e6);
+    }
     if has_attention {
         let shared = model.shared_heads.unwrap_or(heads);
         println!("  mixers: {}; in attention {shared} heads of keys and values", model.mixers);

@@ -1,11 +1,13 @@
 //! `lab lm`: trains a language model of xLSTM blocks on texts, judges it, and lets it write.
 
+mod bench;
 mod convert;
 mod eval;
 mod generate;
 mod info;
 mod logits;
 mod profile;
+mod quantize;
 mod recall;
 mod saved;
 mod settings;
@@ -38,11 +40,15 @@ pub(crate) enum Command {
     Logits(logits::Arguments),
     /// Writes a model as others read it: transformers, xlstm_large
     Convert(convert::Arguments),
+    /// Makes the matrices of a model int8, with a scale for each output channel
+    Quantize(quantize::Arguments),
     /// The time of each launch of a training step, by layer and kernel
     Profile(profile::Arguments),
     /// What mixers remember: pairs of keys and values, and how many of them each mixer tells again
     #[command(allow_negative_numbers = true)]
     Recall(recall::Arguments),
+    /// The time of decoding a token, of random weights of a model of these sizes, and its share of a copy's bandwidth
+    Bench(bench::Arguments),
     /// Parameters, memory and operations of a model, before any of it is taken
     Info(info::Arguments),
 }
@@ -71,8 +77,10 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Generate(arguments) => generate::run(common, arguments),
         Command::Logits(arguments) => logits::run(common, arguments),
         Command::Convert(arguments) => convert::run(common, arguments),
+        Command::Quantize(arguments) => quantize::run(common, arguments),
         Command::Profile(arguments) => profile::run(common, arguments),
         Command::Recall(arguments) => recall::run(common, arguments),
+        Command::Bench(arguments) => bench::run(common, arguments),
         Command::Info(arguments) => info::run(common, arguments),
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use lab_device::DType;
 use lab_harness::{Error, Tensors, tensor};
-use lab_lm::{Checkpoint, Config, Model, Pretrained, Tokenizer};
+use lab_lm::{Checkpoint, Config, Int8File, Model, Pretrained, Tokenizer};
 use lab_training::Trained as _;
 use serde::{Deserialize, Serialize};
 
@@ -65,13 +66,18 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
+    /// Whether its matrices are of int8.
+    pub(super) fn is_int8(&self) -> bool {
+        self.parameters.values().any(|tensor| tensor.dtype == DType::I8)
+    }
+
     /// That of its training, or what is usual.
     pub(super) fn config(&self) -> Config {
         self.config.unwrap_or_default()
     }
 }
 
-/// Reads a model: a file that `lab lm train` wrote, a directory of Hugging Face, or a state dict of `xlstm_large`.
+/// Reads a model: a file that `lab lm train` or `lab lm quantize` wrote, a directory of Hugging Face, or a state dict of `xlstm_large`.
 ///
 /// # Errors
 /// It cannot be read, or is none of these.
@@ -84,6 +90,10 @@ pub(super) fn load(path: &Path) -> Result<Loaded, Failure> {
         return Ok(pretrained(Pretrained::of_directory(path)?));
     }
     let (all, notes) = tensor::read_with_notes(path)?;
+    if Int8File::is_one(&notes) {
+        let Int8File { model, parameters } = Int8File::of_file(path, all, &notes)?;
+        return Ok(Loaded { model, parameters, config: None });
+    }
     if !notes.contains_key(Model::STAGE) && Pretrained::is_state_dict(&all) {
         return Ok(pretrained(Pretrained::of_state_dict(&path.display().to_string(), all)?));
     }

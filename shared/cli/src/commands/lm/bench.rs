@@ -1,0 +1,129 @@
+//! `lab lm bench`.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use lab_device::DeviceKind;
+use lab_harness::timing::Times;
+use lab_lm::{Bytes, Decoded, Decoder};
+use serde_json::json;
+
+use super::settings::Sizes;
+use crate::Common;
+use crate::commands::bench::copy_bandwidth;
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    sizes: Sizes,
+    /// Sequences that are decoded at once
+    #[arg(long, default_value_t = 1)]
+    sequences: usize,
+    /// What the matrices are kept as; auto: what the model runs in
+    #[arg(long, default_value = "auto")]
+    weights: WeightName,
+    /// Tokens of each sequence in a run
+    #[arg(long, default_value_t = 32)]
+    tokens: usize,
+    /// Runs, of which the median is told
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// The time of each launch as well, alone and with a cold L2 cache
+    #[arg(long)]
+    launches: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WeightName {
+    Auto,
+    Int8,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { sizes, sequences, weights, tokens, runs, launches } = arguments;
+    lab_training::count("--tokens", *tokens, 1 << 20)?;
+    lab_training::count("--runs", *runs, 1 << 10)?;
+    let model = sizes.model();
+    model.check()?;
+    let device = common.open()?;
+    let is_gpu = device.kind() == DeviceKind::Cuda;
+    let copy_gbps = is_gpu.then(|| copy_bandwidth(&device)).transpose()?;
+    let dtype = sizes.dtype.on(&device);
+    let start = Instant::now();
+    // Attention has room for all runs, and for the one before them.
+    let room = (runs + 1) * tokens;
+    let of = Decoded { model, dtype, batch: *sequences, room };
+    let mut decoder = Decoder::random(&device, of, *weights == WeightName::Int8)?;
+    device.synchronize()?;
+    let made = start.elapsed().as_secs_f64();
+    decoder.time(*tokens, 1)?;
+    let times = Times::of(&decoder.time(*tokens, *runs)?);
+    let ms = times.median_us * 1e-3 / *tokens as f64;
+    let Bytes { weights: of_weights, states } = decoder.bytes();
+    let gbps = (of_weights + states) as f64 / ms * 1e-6;
+    let share = copy_gbps.map(|copy| gbps / copy);
+    let per_second = *sequences as f64 / ms * 1e3;
+    let by_launch = launches.then(|| by_layer(&mut decoder)).transpose()?;
+    if common.json {
+        let rows = by_launch.map(|rows| {
+            let row = |(what, launches, us): &(String, usize, f64)| {
+                json!({ "what": what, "launches": launches, "us": us })
+            };
+            rows.iter().map(row).collect::<Vec<_>>()
+        });
+        println!(
+            "{}",
+            json!({
+                "device": device.name(), "model": model, "dtype": dtype.name(),
+                "weights": if *weights == WeightName::Int8 { "int8" } else { dtype.name() },
+                "sequences": sequences, "tokens": tokens, "runs": runs, "ms_a_token": ms,
+                "tokens_per_second": per_second, "weight_bytes": of_weights, "state_bytes": states,
+                "gbps": gbps, "copy_gbps": copy_gbps, "share_of_copy": share,
+                "launches": decoder.launches(), "memory_bytes": decoder.memory(),
+                "seconds_to_make": made, "by_launch": rows,
+            })
+        );
+        return Ok(());
+    }
+    let of = if *weights == WeightName::Int8 { "int8" } else { dtype.name() };
+    println!(
+        "{}: {} parameters, matrices of {of}, made in {made:.1} s",
+        device.name(),
+        model.parameters().count()
+    );
+    println!("{sequences} sequences: {ms:.3} ms a token of each, {per_second:.0} tokens a second");
+    let [of_weights, states] = [of_weights, states].map(|bytes| bytes as f64 / 1e6);
+    println!(
+        "  {of_weights:.1} MB of weights and {states:.1} MB of states a token, {} launches",
+        decoder.launches()
+    );
+    match (copy_gbps, share) {
+        (Some(copy), Some(share)) => {
+            let share = 100.0 * share;
+            println!("  {gbps:.0} GB/s: {share:.1} % of a copy, which moves {copy:.0} GB/s");
+        }
+        _ => println!("  the emulator's own time, which says nothing of a GPU's"),
+    }
+    for (what, launches, us) in by_launch.into_iter().flatten() {
+        println!("{us:9.1} µs {launches:5}  {what}");
+    }
+    Ok(())
+}
+
+/// Layers and kernels, blocks taken together, with their launches and microseconds, the longest first.
+fn by_layer(decoder: &mut Decoder) -> Result<Vec<(String, usize, f64)>, Failure> {
+    let mut sums: BTreeMap<String, (usize, f64)> = BTreeMap::new();
+    for step in decoder.time_launches(5)? {
+        let layer: Vec<&str> =
+            step.layer.split('.').filter(|part| part.parse::<usize>().is_err()).collect();
+        let kernel: String = step.kernel.chars().take(60).collect();
+        let sum = sums.entry(format!("{}  {kernel}", layer.join("."))).or_default();
+        sum.0 += 1;
+        sum.1 += step.time.as_secs_f64() * 1e6;
+    }
+    let mut rows: Vec<_> = sums.into_iter().map(|(what, (n, us))| (what, n, us)).collect();
+    rows.sort_by(|a, b| b.2.total_cmp(&a.2));
+    Ok(rows)
+}

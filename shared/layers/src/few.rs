@@ -1,0 +1,174 @@
+//! Products of few rows, without a backward pass: what decoding consists of.
+
+use decode::{Dequantize, FewRows, Norm};
+use lab_harness::Error;
+use lab_harness::plan::Slot;
+use passes::{RmsNorm, SwiGlu};
+
+use crate::Tape;
+use crate::layers::Linear;
+
+/// Up to so many rows a product of the run's own type is one of few rows; with more, tiles of the general product are full enough.
+const FEW: usize = 16;
+
+/// W of a product: of the run's type, or of int8 with its scales.
+#[derive(Clone, Copy)]
+struct Weight {
+    slot: Slot,
+    scale: Option<Slot>,
+    n: usize,
+    k: usize,
+}
+
+impl Tape<'_> {
+    /// As [`Tape::rms_norm`], where only products of the tape read the result: those of few rows norm them themselves, and there is no
+    /// launch for it.
+    ///
+    /// # Errors
+    /// As [`Tape::embedding`].
+    pub fn rms_norm_before_products(&mut self, weight: &str, x: Slot) -> Result<Slot, Error> {
+        let slot = self.weight(&[weight])?;
+        let (dtype, width) = (self.dtype, slot.len());
+        let rows = x.len() / width;
+        if self.is_training() || !FewRows::norms(self.plan.device(), dtype, [rows, width]) {
+            return self.rms_norm(weight, x);
+        }
+        let y = self.plan.scratch(dtype, x.len());
+        let norm = RmsNorm {
+            dtype,
+            rows,
+            width,
+            eps: self.norm_eps,
+            centered: false,
+            x,
+            weight: slot,
+            added: None,
+            y: Some(y),
+            sum: None,
+        };
+        self.pending.insert(y, norm);
+        Ok(y)
+    }
+
+    /// Adds the launch of a norm that another layer than a product of few rows reads.
+    pub(crate) fn make_ready(&mut self, x: Slot) -> Result<(), Error> {
+        match self.pending.remove(&x) {
+            Some(norm) => norm.add_forward(self.plan).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    fn any_weight(&self, names: &[&str]) -> Result<Weight, Error> {
+        let [_, k] = self.sizes_of(names[0])?;
+        let (slot, scale) = match self.int8_weight(names)? {
+            Some([slot, scale]) => (slot, Some(scale)),
+            None => (self.weight(names)?, None),
+        };
+        Ok(Weight { slot, scale, n: slot.len() / k, k })
+    }
+
+    /// Whether a product of so many rows is one of few: \[on any cores, on the tensor cores\].
+    fn is_few(&self, rows: usize, weight: &Weight) -> [bool; 2] {
+        let fits = !self.is_training() && (rows <= FEW || weight.scale.is_some());
+        let takes = FewRows::takes(self.plan.device(), self.dtype, [rows, weight.k]);
+        takes.map(|takes| takes && fits)
+    }
+
+    /// Without any option; `y` may be said.
+    fn few_rows(&self, x: Slot, weight: Weight) -> FewRows<'static> {
+        let Weight { slot, scale, n, k } = weight;
+        // Of what is not normed yet, the product does it.
+        let pending = self.pending.get(&x);
+        let norm = pending.map(|norm| Norm { weight: norm.weight, eps: norm.eps });
+        FewRows {
+            dtype: self.dtype,
+            rows: x.len() / k,
+            n,
+            k,
+            x: pending.map_or(x, |norm| norm.x),
+            weight: slot,
+            scale,
+            norm,
+            added: None,
+            gated: false,
+            parts: &[],
+            y: None,
+            way: None,
+        }
+    }
+
+    /// y = x Wᵀ (+ added), where it is a product of few rows, or where W is of int8; `None` where it is neither. Of many rows W is made
+    /// one of the run's type first, in scratch.
+    pub(crate) fn linear_of_few(
+        &mut self,
+        weights: &[&str],
+        x: Slot,
+        added: Option<Slot>,
+    ) -> Result<Option<Slot>, Error> {
+        let weight = self.any_weight(weights)?;
+        let rows = x.len() / weight.k;
+        if self.is_few(rows, &weight)[0] {
+            let product = FewRows { added, ..self.few_rows(x, weight) };
+            return product.add(self.plan).map(Some);
+        }
+        self.make_ready(x)?;
+        let Weight { scale: Some(_), n, k, .. } = weight else { return Ok(None) };
+        let (dtype, weight) = (self.dtype, self.same_type(weights)?);
+        Linear { dtype, rows, n, k, x, weight }.add_forward(self.plan, added).map(Some)
+    }
+
+    /// W of a product of many rows: where it is of int8, one of the run's type in scratch.
+    pub(crate) fn same_type(&mut self, names: &[&str]) -> Result<Slot, Error> {
+        match self.any_weight(names)? {
+            Weight { slot, scale: Some(scale), n, k } => {
+                Dequantize { dtype: self.dtype, n, k, weight: slot, scale }.add(self.plan)
+            }
+            Weight { slot, .. } => Ok(slot),
+        }
+    }
+
+    /// The same, whose columns go to several matrices: those of each parameter to its own, \[rows, N\] each. `None` where it is no
+    /// product of few rows, or the parameters do not lie one behind the other.
+    pub(crate) fn linear_in_parts(
+        &mut self,
+        weights: &[&str],
+        x: Slot,
+        begins: &[usize],
+    ) -> Result<Option<Slot>, Error> {
+        let Ok(weight) = self.any_weight(weights) else { return Ok(None) };
+        let rows = x.len() / weight.k;
+        if !self.is_few(rows, &weight)[0] {
+            return Ok(None);
+        }
+        FewRows { parts: begins, ..self.few_rows(x, weight) }.add(self.plan).map(Some)
+    }
+
+    /// z Wdᵀ + x with u = silu(z Wgᵀ) ⊙ (z Wuᵀ): \[rows, width\] → the same. `gate_up` are two parameters, one behind the other.
+    ///
+    /// # Errors
+    /// As [`Tape::embedding`].
+    pub fn feed_forward(
+        &mut self,
+        gate_up: [&str; 2],
+        down: &str,
+        z: Slot,
+        x: Slot,
+    ) -> Result<Slot, Error> {
+        let weight = self.any_weight(&gate_up)?;
+        let rows = z.len() / weight.k;
+        let [_, by_mma] = self.is_few(rows, &weight);
+        if by_mma {
+            let both = Weight { n: weight.n / 2, ..weight };
+            let u = FewRows { gated: true, ..self.few_rows(z, both) }.add(self.plan)?;
+            return self.linear(&[down], u, Some(x));
+        }
+        let up = self.linear(&gate_up, z, None)?;
+        if self.is_training() {
+            return self.swiglu_linear(down, up, x);
+        }
+        let width = weight.n / 2;
+        let u = SwiGlu { dtype: self.dtype, rows, width, gate_up: up, u: None }
+            .add_forward(self.plan)?;
+        self.linear(&[down], u, Some(x))
+    }
+}

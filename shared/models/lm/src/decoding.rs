@@ -1,0 +1,155 @@
+//! A model behind what it has read: its states, and the plan of the tokens that come.
+
+use lab_device::{DType, Device};
+use lab_harness::plan::{Plan, Slot};
+use lab_harness::{Binding, Error, Tensor};
+use lab_layers::{Memory, State, Tape};
+use lab_operations::RecurrentCell;
+
+use crate::store::Store;
+use crate::{Mixer, Model};
+
+pub(crate) const TOKENS: &str = "tokens";
+const LENGTHS: &str = "lengths";
+
+/// Names of what a block remembers.
+fn names_of_state(mixer: Mixer) -> &'static [&'static str] {
+    match mixer {
+        Mixer::Vlstm => &["c", "n", "m"],
+        Mixer::Attention => &["keys", "values"],
+        Mixer::Lstm => &["h", "c"],
+        Mixer::Slstm => &["h", "c", "n", "m"],
+    }
+}
+
+/// What the blocks remember.
+pub(crate) struct Blocks {
+    pub(crate) states: Vec<State>,
+    /// Of attention, i32 \[B\]: the tokens that each sequence has read, with the one that comes.
+    pub(crate) lengths: Slot,
+}
+
+impl Blocks {
+    fn add(plan: &mut Plan, model: &Model, dtype: DType, [batch, room]: [usize; 2]) -> Self {
+        let Model { heads, keys, values, .. } = *model;
+        let sizes = [heads * keys * values, heads * keys, heads];
+        let lengths = plan.state_of_zeros(LENGTHS, DType::I32, &[batch]);
+        let of_block = |n: usize| {
+            let mixer = model.mixers.of_block(n);
+            let (dtype, sizes) = match mixer {
+                Mixer::Vlstm => (DType::F32, [sizes[0], sizes[1], sizes[2], 0]),
+                // Other mixers have room for anything.
+                Mixer::Attention => (dtype, [model.key_heads() * room * values; 4]),
+                Mixer::Lstm | Mixer::Slstm => (dtype, [heads * values; 4]),
+            };
+            // Those that a mixer has, and behind them what attention reads its length from.
+            let mut slots = [lengths; 4];
+            for (slot, (name, len)) in slots.iter_mut().zip(names_of_state(mixer).iter().zip(sizes))
+            {
+                let dtype = match mixer {
+                    Mixer::Slstm => RecurrentCell::Slstm.dtype_of_state(name, dtype),
+                    _ => dtype,
+                };
+                *slot = plan.state_of_zeros(&format!("state.{n}.{name}"), dtype, &[batch * len]);
+            }
+            State { slots }
+        };
+        Self { states: (0..model.blocks).map(of_block).collect(), lengths }
+    }
+
+    /// Of one sequence: it has read nothing.
+    pub(crate) fn forget(
+        &self,
+        model: &Model,
+        dtype: DType,
+        step: &mut Binding,
+    ) -> Result<(), Error> {
+        let Model { heads, keys, values, mixers, .. } = *model;
+        let of = |len: usize, value: f32| Tensor::new(&[len], &vec![value; len]);
+        let first =
+            [of(heads * keys * values, 0.0), of(heads * keys, 0.0), of(heads, f32::NEG_INFINITY)];
+        let zeros = of(heads * values, 0.0);
+        // h is of the run's type; of the LSTM c as well.
+        let h = Tensor::rounded(dtype, &zeros.shape, &zeros.values());
+        for (n, state) in self.states.iter().enumerate() {
+            let first: &[&Tensor] = match mixers.of_block(n) {
+                Mixer::Vlstm => &[&first[0], &first[1], &first[2]],
+                // What it has read counts no more.
+                Mixer::Attention => &[],
+                Mixer::Lstm => &[&h, &h],
+                Mixer::Slstm => &[&h, &zeros, &zeros, &zeros],
+            };
+            for (slot, tensor) in state.slots.into_iter().zip(first) {
+                step.write(slot, tensor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of memory that is zero, of any number of sequences.
+    pub(crate) fn begin(
+        &self,
+        model: &Model,
+        batch: usize,
+        step: &mut Binding,
+    ) -> Result<(), Error> {
+        let len = batch * model.heads;
+        let none = Tensor::new(&[len], &vec![f32::NEG_INFINITY; len]);
+        for (n, state) in self.states.iter().enumerate() {
+            if model.mixers.of_block(n) == Mixer::Vlstm {
+                step.write(state.slots[2], &none)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of all slots.
+    pub(crate) fn names(model: &Model) -> Vec<String> {
+        let of_block = |n: usize| {
+            let own = names_of_state(model.mixers.of_block(n));
+            own.iter().map(move |name| format!("state.{n}.{name}"))
+        };
+        (0..model.blocks).flat_map(of_block).chain([LENGTHS.to_owned()]).collect()
+    }
+}
+
+/// Tokens, and what the plan computes of them.
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    /// i32 \[B, S\].
+    pub(crate) tokens: Slot,
+    /// Before the cap, \[B S, V or more\].
+    pub(crate) logits: Slot,
+    pub(crate) blocks: Blocks,
+}
+
+/// Of how many sequences, how many tokens of each at once, and how many attention has room for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub(crate) batch: usize,
+    pub(crate) positions: usize,
+    pub(crate) room: usize,
+}
+
+/// The logits behind tokens: behind one of each sequence, whose states it updates; or behind several, which leave their states.
+pub(crate) fn planned(
+    device: &Device,
+    model: &Model,
+    store: &Store,
+    dtype: DType,
+    Extent { batch, positions, room }: Extent,
+) -> Result<Planned, Error> {
+    let mut plan = Plan::new(device);
+    let tokens = plan.state_of_zeros(TOKENS, DType::I32, &[batch * positions]);
+    let (weights, int8) = store.add(&mut plan, dtype);
+    let blocks = Blocks::add(&mut plan, model, dtype, [batch, room]);
+    let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None).with_int8(int8);
+    let memory = |n: usize| match positions {
+        1 => Memory::Step(blocks.states[n]),
+        _ => Memory::Leave(blocks.states[n]),
+    };
+    let y = model.forward(&mut tape, tokens, [batch, positions], memory)?;
+    let logits = model.logits(&mut tape, y)?;
+    plan.keep(logits);
+    Ok(Planned { plan, tokens, logits, blocks })
+}

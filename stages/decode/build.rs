@@ -1,0 +1,55 @@
+//! The stage's table of kernels.
+
+/// Of x and y, and of W.
+const TYPES: [[&str; 2]; 6] = [
+    ["float", "float"],
+    ["__half", "__half"],
+    ["__nv_bfloat16", "__nv_bfloat16"],
+    ["float", "signed char"],
+    ["__half", "signed char"],
+    ["__nv_bfloat16", "signed char"],
+];
+
+fn main() {
+    let same = || TYPES.iter().filter(|[t, w]| t == w);
+    let naive: Vec<_> = same().map(|[t, _]| format!("few_rows_naive<{t}>")).collect();
+    let rows = [1, 4, 16];
+    let warp: Vec<_> =
+        same().flat_map(|[t, _]| rows.map(|r| format!("few_rows_warp<{t}, {r}>"))).collect();
+    let flight: Vec<_> = TYPES
+        .iter()
+        .flat_map(|[t, w]| rows.map(|r| format!("few_rows_flight<{t}, {w}, {r}>")))
+        .collect();
+    // The last: tiles of eight rows of x; steps in flight.
+    let mma: Vec<_> = TYPES
+        .iter()
+        .filter(|[t, _]| *t != "float")
+        .flat_map(|[t, w]| {
+            [(1, 2), (2, 2), (4, 2), (8, 1)]
+                .map(|(tiles, depth)| format!("few_rows_mma<{t}, {w}, {tiles}, {depth}>"))
+        })
+        .collect();
+    // The same, with the norm of x or without.
+    let persistent: Vec<_> = TYPES
+        .iter()
+        .filter(|[t, _]| *t != "float")
+        .flat_map(|[t, w]| {
+            let of = |(tiles, norm)| {
+                let depth = if tiles > 4 { 1 } else { 2 };
+                format!("few_rows_persistent<{t}, {w}, {tiles}, {depth}, {norm}>")
+            };
+            [(1, true), (1, false), (2, false), (4, false), (8, false)].map(of)
+        })
+        .collect();
+    let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
+    lab_kernel_build::Stage::new()
+        .kernel("kernels/v0_naive.cu", &naive)
+        .kernel("kernels/v1_warp.cu", &warp)
+        .kernel("kernels/v2_flight.cu", &flight)
+        .kernel("kernels/dequantize.cu", &to)
+        .kernel("kernels/v3_mma.cu", &mma)
+        .needs("sm_80")
+        .kernel("kernels/v4_persistent.cu", &persistent)
+        .needs("sm_80")
+        .build();
+}

@@ -1,0 +1,63 @@
+// What the products of few rows share: elements of 16 bytes, and the place and the last steps of a cell of y.
+//
+//     y_rn = s_n Σ_k W_nk x_rk + residual_rn        s_n: the scale of an output channel, where W is of int8
+#pragma once
+#include "lab/pack.cuh"
+#include "lab/ptx/load_once.cuh"
+#include "lab/quick.cuh"
+#include "lab/reduce.cuh"
+
+namespace lab {
+
+template <class W> constexpr bool is_int8 = sizeof(W) == 1;
+// Elements of 16 bytes of a row of W.
+template <class W> constexpr int OF_PACK = 16 / sizeof(W);
+
+// Byte i of a word as a signed number. 2²³ + u is a float whose last digits are u: no conversion, which has a sixteenth of
+// the throughput of an addition.
+__device__ __forceinline__ float signed_byte(unsigned word, int i) {
+    unsigned u = (word ^ 0x80808080u) >> (8 * i) & 0xffu;
+    return __uint_as_float(0x4b000000u | u) - 8388736.0f;  // 2²³ + 128
+}
+
+// 16 bytes of W as floats.
+template <class W> __device__ __forceinline__ void widen(float (&v)[OF_PACK<W>], const uint4& raw) {
+    if constexpr (is_int8<W>) {
+        unsigned word[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+        for (int i = 0; i < 16; ++i) v[i] = signed_byte(word[i / 4], i % 4);
+    } else {
+        Pack<W> pack = in_math(Raw<W>{raw});
+#pragma unroll
+        for (int i = 0; i < OF_PACK<W>; ++i) v[i] = pack.v[i];
+    }
+}
+
+// N elements of x as floats, from 16-byte loads.
+template <int N, class T> __device__ __forceinline__ void load_x(float (&v)[N], const T* from) {
+#pragma unroll
+    for (int p = 0; p < N / Pack<T>::N; ++p) {
+        Pack<T> pack = load_pack(from + p * Pack<T>::N);
+#pragma unroll
+        for (int i = 0; i < Pack<T>::N; ++i) v[p * Pack<T>::N + i] = pack.v[i];
+    }
+}
+
+// Where y has row r, column n. It has up to five parts of columns, each a matrix of R rows by itself: they begin at columns
+// 0, p1, p2, p3 and p4, and parts that are not there begin at N.
+__device__ __forceinline__ long long cell_of(int r, int n, int R, int N, int p1, int p2, int p3, int p4) {
+    int begin = 0, end = p1;
+    if (n >= p1) begin = p1, end = p2;
+    if (n >= p2) begin = p2, end = p3;
+    if (n >= p3) begin = p3, end = p4;
+    if (n >= p4) begin = p4, end = N;
+    return 1ll * R * begin + 1ll * r * (end - begin) + n - begin;
+}
+
+// The scale of channel n: 1 where W is no int8.
+template <class W> __device__ __forceinline__ float scale_of(const float* scale, int n) {
+    if constexpr (is_int8<W>) return scale[n];
+    else return 1.0f;
+}
+
+}  // namespace lab

@@ -1,0 +1,98 @@
+// y = s (x Wᵀ) + residual of few rows: blocks that stay, W always in flight, the norm of x on the way.
+//
+//     y_rn = s_n Σ_k W_nk z_rk + residual_rn,   z = x, or z_rk = x_rk w_k / √(Σ_k x_rk² / K + ε)      (RMSNorm)
+//
+// As v3_mma, but blocks are as many as fit, and go through the tiles of 16 rows of W. While a tile's sums meet in shared memory,
+// the first steps of the next one are on their way: no tile begins with an empty pipe. Each warp has as many steps of every tile,
+// in rounds of DEPTH; those past K load nothing.
+//
+// And x stays in shared memory: with NORM a block norms its rows once, while W is on its way. That costs no launch, and the
+// product behind another begins before that has ended: its W is nobody's result (griddep_wait).
+//
+// weight: N x K, or 2 N x K; scale: one for each of its rows; x: R x K; norm: K; residual: R x N; y: R x N, in parts (cell_of).
+// K is a multiple of 16; R at most 8 TILES.
+#include "lab/ptx/dynamic_shared.cuh"
+#include "lab/ptx/grid_dependency.cuh"
+#include "mma_rows.cuh"
+
+using namespace lab;
+
+// to = the norm of each row of x. Each thread has the same columns of all rows.
+template <class T> __device__ __forceinline__ void norm_rows(T* to, const T* x, const T* norm, float eps, int R, int K) {
+    constexpr int E = Pack<T>::N;
+    constexpr int TURN = 4;  // rows at a time, for the sake of registers: W is waiting in some
+    __shared__ float squares[WARPS][8];
+    for (int r0 = 0; r0 < R; r0 += TURN) {
+        float own[TURN] = {};
+        for (int k = threadIdx.x * E; k < K; k += THREADS * E)
+#pragma unroll
+            for (int r = 0; r < TURN; ++r) {
+                if (r0 + r >= R) break;
+                Pack<T> v = load_pack(x + 1ll * (r0 + r) * K + k);
+#pragma unroll
+                for (int i = 0; i < E; ++i) own[r] += v.v[i] * v.v[i];
+            }
+#pragma unroll
+        for (int r = 0; r < TURN; ++r) {
+            float sum = warp_reduce(own[r], Add{});
+            if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32][r0 + r] = sum;
+        }
+    }
+    __syncthreads();  // the squares of all warps are there
+#pragma unroll 1
+    for (int r = 0; r < R; ++r) {
+        float sum = 0;
+        for (int w = 0; w < WARPS; ++w) sum += squares[w][r];
+        float rstd = 1.0f / sqrtf(sum / K + eps);
+        for (int k = threadIdx.x * E; k < K; k += THREADS * E) {
+            Pack<T> v = load_pack(x + 1ll * r * K + k), w = load_pack(norm + k);
+#pragma unroll
+            for (int i = 0; i < E; ++i) v.v[i] *= rstd * w.v[i];
+            store_pack(to + r * K + k, v);
+        }
+    }
+    __syncthreads();  // fragments read what other threads have normed
+}
+
+// ANCHOR: persistent
+template <class T, class W, int TILES, int DEPTH, bool NORM>
+__global__ void __launch_bounds__(THREADS, TILES <= 2 ? 3 : 1)
+    few_rows_persistent(const W* __restrict__ weight, const float* __restrict__ scale, const T* x, const T* __restrict__ norm,
+                        const T* residual, T* y, int R, int N, int K, int has_residual, int gated, float eps, int p1, int p2, int p3,
+                        int p4) {
+    static_assert(!NORM || TILES == 1, "norm_rows has sums of eight rows");
+    __shared__ Sums<TILES> sums[2];
+    DYNAMIC_SHARED(T, normed);
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    int tiles = (N + wide_of(gated) - 1) / wide_of(gated);
+    constexpr int ROUND = Rows<W>::STEP * WARPS * DEPTH;
+    int mine = (K + ROUND - 1) / ROUND * DEPTH;  // steps of a warp in a tile
+
+    griddep_launch_dependents();
+    Rows<W> ahead(weight, blockIdx.x, N, K, gated, g);
+    Part parts[DEPTH];
+#pragma unroll
+    for (int d = 0; d < DEPTH; ++d) parts[d] = ahead.load(warp + d * WARPS, t);
+    griddep_wait();  // W is nobody's result: it is on its way before x is there
+    if constexpr (NORM) norm_rows(normed, x, norm, eps, R, K);
+    const T* z = (NORM ? normed : x) + 1ll * g * K;
+
+    for (int tile = blockIdx.x, n = 0; tile < tiles; tile += gridDim.x, ++n) {
+        float c[TILES][4] = {};
+        for (int s = 0; s < mine; s += DEPTH) {
+            // The loads from here on are those of the next tile, if there is one.
+            if (s + DEPTH == mine) ahead = Rows<W>(weight, min(tile + static_cast<int>(gridDim.x), tiles - 1), N, K, gated, g);
+            int next = s + DEPTH == mine ? (tile + static_cast<int>(gridDim.x) < tiles ? 0 : mine) : s + DEPTH;
+#pragma unroll
+            for (int d = 0; d < DEPTH; ++d) {
+                multiply<T, W>(c, parts[d], z, R, K, warp + (s + d) * WARPS, g, t);
+                parts[d] = ahead.load(warp + (next + d) * WARPS, t);
+            }
+        }
+        sums[n % 2].put(c, warp, g, t);
+        // The sums of all warps are written; those of the tile before last are read, in whose place the next ones go.
+        __syncthreads();
+        store_rows<W>(sums[n % 2], tile, scale, residual, y, R, N, has_residual, gated, p1, p2, p3, p4);
+    }
+}
+// ANCHOR_END: persistent

@@ -1,0 +1,313 @@
+//! What must hold beside the error bounds: parts, gates, the same bits for any R, and what is refused.
+
+use lab_device::{DType, Device};
+use lab_harness::suite::{Check, every_kernel_loads};
+use lab_harness::tensor::tensors;
+use lab_harness::{Dims, Plan, Prepared as _, Problem, Tensor, Tensors, run};
+use lab_reference::matmul::matmul;
+
+use crate::few_rows::{FewRows, Norm, Way};
+use crate::{MMA, MMA_INT8, PERSISTENT, STAGE, quantize_rows};
+
+pub(crate) static CHECKS: &[Check] = &[
+    Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    },
+    Check {
+        name: "a_row_has_the_same_bits_among_any_others",
+        run: a_row_has_the_same_bits_among_any_others,
+    },
+    Check { name: "columns_go_to_parts", run: columns_go_to_parts },
+    Check { name: "gates_and_up_are_one_launch", run: gates_and_up_are_one_launch },
+    Check { name: "rows_are_normed_on_the_way", run: rows_are_normed_on_the_way },
+    Check { name: "nan_stays_in_its_row", run: nan_stays_in_its_row },
+    Check {
+        name: "what_does_not_fit_is_refused_by_name",
+        run: what_does_not_fit_is_refused_by_name,
+    },
+];
+
+fn problem(dtype: DType, [r, n, k]: [usize; 3]) -> Problem {
+    Problem::new(Dims::new([("R", r), ("N", n), ("K", k)]), dtype)
+}
+
+/// Of every version: a sequence does not notice who is decoded beside it.
+fn a_row_has_the_same_bits_among_any_others(device: &Device) {
+    for version in STAGE.versions {
+        let info = version.info();
+        if !version.sources().iter().all(|s| s.runs_on(&device.facts().arch)) {
+            continue;
+        }
+        let dtype = *info.dtypes.last().expect("it has types");
+        let k = 1296;
+        let all = version.inputs(&problem(dtype, [16, 24, k]));
+        let together =
+            run(*version, device, &all, &Default::default()).unwrap().remove("y").unwrap();
+        for rows in [1, 2, 5, 9] {
+            let mut few = all.clone();
+            for (name, columns) in [("x", k), ("residual", 24)] {
+                let bytes = all[name].bytes[..rows * columns * dtype.size()].to_vec();
+                few.insert(name.into(), Tensor { dtype, shape: vec![rows, columns], bytes });
+            }
+            let y = run(*version, device, &few, &Default::default()).unwrap().remove("y").unwrap();
+            assert!(
+                y.bytes == together.bytes[..y.bytes.len()],
+                "{} of {rows} rows on {}",
+                info.full_name(),
+                device.name()
+            );
+        }
+    }
+}
+
+fn run_plan(plan: Plan, inputs: &Tensors) -> Tensor {
+    let mut run = plan.bind().upload_inputs(inputs).unwrap().finish().unwrap();
+    run.run().unwrap();
+    run.all_written().unwrap();
+    run.outputs().unwrap().remove("y").unwrap()
+}
+
+/// Each with the way that takes it on this device.
+fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
+    let mut all = vec![(Way::Flight, DType::F32, false), (Way::Flight, DType::F16, true)];
+    if FewRows::takes(device, DType::F16, [1, 16])[1] {
+        let both = [(DType::BF16, false), (DType::F16, true)];
+        let mma = [Way::Mma, Way::Persistent];
+        all.extend(mma.iter().flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
+    }
+    all
+}
+
+/// x, W, its scale where it is of int8; and W in f64.
+fn operands(dtype: DType, int8: bool, [rows, n, k]: [usize; 3]) -> (Tensors, Vec<f64>) {
+    let of = problem(dtype, [rows, n, k]);
+    let x = of.normal(0, &[rows, k]);
+    let w: Vec<f64> =
+        of.normal(1, &[n, k]).values().iter().map(|w| w / (k as f64).sqrt()).collect();
+    if int8 {
+        let w: Vec<f32> = w.iter().map(|w| *w as f32).collect();
+        let (q, scales) = quantize_rows(&w, k).unwrap();
+        let exact = q.iter().enumerate().map(|(e, q)| f64::from(*q) * f64::from(scales[e / k]));
+        let exact = exact.collect();
+        let (weight, scale) = (Tensor::new(&[n, k], &q), Tensor::new(&[n], &scales));
+        return (tensors([("x", x), ("weight", weight), ("scale", scale)]), exact);
+    }
+    let weight = Tensor::rounded(dtype, &[n, k], &w);
+    let exact = weight.values();
+    (tensors([("x", x), ("weight", weight)]), exact)
+}
+
+/// x Wᵀ in f64.
+fn exact(x: &Tensor, w: &[f64], n: usize) -> Vec<f64> {
+    let k = w.len() / n;
+    let transposed: Vec<f64> = (0..k * n).map(|e| w[e % n * k + e / n]).collect();
+    let x = x.values();
+    matmul(&x, &transposed, x.len() / k, n, k)
+}
+
+fn planned(
+    device: &Device,
+    (way, dtype, int8): (Way, DType, bool),
+    [rows, n, k]: [usize; 3],
+    gated: bool,
+    parts: &[usize],
+) -> Plan {
+    let mut plan = Plan::new(device);
+    let of_weight = if gated { 2 * n } else { n };
+    let x = plan.input("x", dtype, &[rows, k]);
+    let of = if int8 { DType::I8 } else { dtype };
+    let weight = plan.input("weight", of, &[of_weight, k]);
+    let scale = int8.then(|| plan.input("scale", DType::F32, &[of_weight]));
+    let y = Some(plan.output("y", dtype, &[rows, n]));
+    let (way, added, norm) = (Some(way), None, None);
+    FewRows { dtype, rows, n, k, x, weight, scale, norm, added, gated, parts, y, way }
+        .add(&mut plan)
+        .unwrap();
+    plan
+}
+
+fn assert_close(what: &str, got: &[f64], expected: &[f64], bound: f64) {
+    assert_eq!(got.len(), expected.len(), "{what}: elements");
+    let norm = |all: &mut dyn Iterator<Item = f64>| all.map(|v| v * v).sum::<f64>().sqrt();
+    let error = norm(&mut got.iter().zip(expected).map(|(g, e)| g - e));
+    let size = norm(&mut expected.iter().copied());
+    assert!(error <= bound * size, "{what}: error {error:.2e} of {size:.2e}, bound {bound:.0e}");
+}
+
+fn rounding(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 5e-4,
+        DType::BF16 => 4e-3,
+        _ => 2e-6,
+    }
+}
+
+/// As the product before a mixer has them: q, k, v, the gate, and two columns a head.
+fn columns_go_to_parts(device: &Device) {
+    let (sizes, parts) = ([3, 59, 144], [16, 32, 37, 55]);
+    let [rows, n, _] = sizes;
+    for way in ways(device) {
+        for parts in [&parts[..], &parts[..1]] {
+            let (inputs, w) = operands(way.1, way.2, sizes);
+            let y = run_plan(planned(device, way, sizes, false, parts), &inputs).values();
+            let rowwise = exact(&inputs["x"], &w, n);
+            let mut expected = Vec::new();
+            let begins = [&[0], parts].concat();
+            for (p, begin) in begins.iter().enumerate() {
+                let end = begins.get(p + 1).copied().unwrap_or(n);
+                for r in 0..rows {
+                    expected.extend(&rowwise[r * n + begin..r * n + end]);
+                }
+            }
+            assert_close(&format!("{way:?} {parts:?}"), &y, &expected, rounding(way.1));
+        }
+    }
+}
+
+fn gates_and_up_are_one_launch(device: &Device) {
+    for way in ways(device).into_iter().filter(|way| way.0.is_mma()) {
+        for sizes in [[1, 8, 64], [5, 27, 336], [17, 40, 1040]] {
+            let [rows, n, k] = sizes;
+            let (inputs, w) = operands(way.1, way.2, [rows, 2 * n, k]);
+            let y = run_plan(planned(device, way, sizes, true, &[]), &inputs).values();
+            let both = exact(&inputs["x"], &w, 2 * n);
+            let cell = |e: usize| {
+                let (gate, up) = (both[e / n * 2 * n + e % n], both[e / n * 2 * n + n + e % n]);
+                gate / (1.0 + (-gate).exp()) * up
+            };
+            let expected: Vec<f64> = (0..rows * n).map(cell).collect();
+            assert_close(&format!("{way:?} {sizes:?}"), &y, &expected, rounding(way.1));
+        }
+    }
+}
+
+/// As if a norm stood before the product; with several tiles a block, and gates.
+fn rows_are_normed_on_the_way(device: &Device) {
+    for way in ways(device).into_iter().filter(|way| way.0 == Way::Persistent) {
+        let (_, dtype, int8) = way;
+        for (sizes, gated) in [([1, 40, 64], false), ([5, 1500, 80], false), ([8, 24, 2064], true)]
+        {
+            let [rows, n, k] = sizes;
+            let of_weight = if gated { 2 * n } else { n };
+            let (mut inputs, w) = operands(dtype, int8, [rows, of_weight, k]);
+            let of = problem(dtype, [rows, n, k]);
+            // Rows of all sizes.
+            let x: Vec<f64> = inputs["x"].values();
+            let x: Vec<f64> =
+                x.iter().enumerate().map(|(e, x)| x * (0.01 + (e / k) as f64)).collect();
+            inputs.insert("x".into(), Tensor::rounded(dtype, &[rows, k], &x));
+            inputs.insert("norm".into(), of.normal_around(1.0, dtype, 5, &[k]));
+            let mut plan = Plan::new(device);
+            let x = plan.input("x", dtype, &[rows, k]);
+            let of_type = if int8 { DType::I8 } else { dtype };
+            let weight = plan.input("weight", of_type, &[of_weight, k]);
+            let scale = int8.then(|| plan.input("scale", DType::F32, &[of_weight]));
+            let norm = Some(Norm { weight: plan.input("norm", dtype, &[k]), eps: 1e-3 });
+            let y = Some(plan.output("y", dtype, &[rows, n]));
+            let (way, added, parts) = (Some(way.0), None, &[][..]);
+            FewRows { dtype, rows, n, k, x, weight, scale, norm, added, gated, parts, y, way }
+                .add(&mut plan)
+                .unwrap();
+            let y = run_plan(plan, &inputs).values();
+            let (x, norm) = (inputs["x"].values(), inputs["norm"].values());
+            let normed: Vec<f64> = x
+                .chunks(k)
+                .flat_map(|row| {
+                    let mean = row.iter().map(|x| x * x).sum::<f64>() / k as f64;
+                    let rstd = 1.0 / (mean + 1e-3).sqrt();
+                    row.iter().zip(&norm).map(|(x, w)| x * rstd * w).collect::<Vec<_>>()
+                })
+                .collect();
+            // Rounded once, as by a norm of its own.
+            let normed = Tensor::rounded(dtype, &[rows, k], &normed);
+            let all = exact(&normed, &w, of_weight);
+            let cell = |e: usize| {
+                let (r, c) = (e / n, e % n);
+                let gate = all[r * of_weight + c];
+                if gated { gate / (1.0 + (-gate).exp()) * all[r * of_weight + n + c] } else { gate }
+            };
+            let expected: Vec<f64> = (0..rows * n).map(cell).collect();
+            assert_close(&format!("{way:?} {sizes:?}"), &y, &expected, 1.5 * rounding(dtype));
+        }
+    }
+}
+
+/// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
+fn nan_stays_in_its_row(device: &Device) {
+    for version in [&MMA, &MMA_INT8, &PERSISTENT] {
+        let info = lab_harness::Version::info(version);
+        if !FewRows::takes(device, DType::BF16, [1, 16])[1] {
+            continue;
+        }
+        let [rows, n, k] = [9, 21, 176];
+        let mut inputs = lab_harness::Version::inputs(version, &problem(DType::BF16, [rows, n, k]));
+        let mut x = inputs["x"].values();
+        x[4 * k + k - 1] = f64::NAN;
+        inputs.insert("x".into(), Tensor::rounded(DType::BF16, &[rows, k], &x));
+        let y = run(version, device, &inputs, &Default::default()).unwrap().remove("y").unwrap();
+        for (r, row) in y.values().chunks(n).enumerate() {
+            assert!(row.iter().all(|y| y.is_nan() == (r == 4)), "{} row {r}", info.full_name());
+        }
+    }
+}
+
+fn what_does_not_fit_is_refused_by_name(device: &Device) {
+    let mut plan = Plan::new(device);
+    let dtype = DType::F16;
+    let x = plan.input("x", dtype, &[2, 32]);
+    let weight = plan.input("weight", dtype, &[8, 32]);
+    let long = plan.input("long", dtype, &[2 * 32 + 4]);
+    let scale = plan.input("scale", DType::F32, &[8]);
+    let right = FewRows {
+        dtype,
+        rows: 2,
+        n: 8,
+        k: 32,
+        x,
+        weight,
+        scale: None,
+        norm: None,
+        added: None,
+        gated: false,
+        parts: &[],
+        y: None,
+        way: Some(Way::Flight),
+    };
+    for (wrong, why) in [
+        (FewRows { dtype: DType::F64, ..right }, "dtype of few_rows: expected f32, f16 or bf16"),
+        (FewRows { k: 24, ..right }, "K of few_rows: expected a multiple of 16, got 24"),
+        (FewRows { k: 0, ..right }, "K of few_rows: expected a multiple of 16, got 0"),
+        (FewRows { rows: 17, ..right }, "R of few_rows: expected 1 to 16, got 17"),
+        (FewRows { rows: 0, ..right }, "R of few_rows: expected 1 to 16, got 0"),
+        (FewRows { rows: 4, ..right }, "x of few_rows: expected 128 elements, got 64"),
+        (FewRows { n: 9, ..right }, "W of few_rows: expected 288 elements, got 256"),
+        (FewRows { added: Some(x), ..right }, "residual of few_rows: expected 16 elements, got 64"),
+        (FewRows { y: Some(x), ..right }, "y of few_rows: expected 16 elements, got 64"),
+        (
+            FewRows { norm: Some(Norm { weight: x, eps: 0.0 }), ..right },
+            "rows to norm of few_rows: expected up to 8 rows of",
+        ),
+        (FewRows { n: 0, ..right }, "sizes of few_rows: expected 1 to"),
+        (FewRows { parts: &[4, 4], ..right }, "parts of few_rows: expected at most four"),
+        (FewRows { parts: &[8], ..right }, "parts of few_rows: expected at most four"),
+        (FewRows { parts: &[1, 2, 3, 4, 5], ..right }, "parts of few_rows: expected at most four"),
+        (FewRows { gated: true, ..right }, "way of few_rows: expected one that has int8"),
+        (
+            FewRows { scale: Some(scale), way: Some(Way::Warp), ..right },
+            "way of few_rows: expected one that has int8",
+        ),
+        (
+            FewRows { dtype: DType::F32, way: Some(Way::Mma), ..right },
+            "tensor cores of few_rows: expected f16 or bf16",
+        ),
+        (
+            FewRows { x: long.part(4, 64), ..right },
+            "first element of x of few_rows: expected a multiple of 8, got 4",
+        ),
+    ] {
+        let refused = wrong.add(&mut plan).unwrap_err().to_string();
+        assert!(refused.starts_with(why), "{refused}");
+    }
+    right.add(&mut plan).unwrap();
+}

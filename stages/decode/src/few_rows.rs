@@ -1,0 +1,270 @@
+//! The product as an operation: `kernels/v2_flight.cu`, `kernels/v3_mma.cu`, and the steps before them.
+
+use lab_device::{DType, Device, KernelSource};
+use lab_harness::plan::Slot;
+use lab_harness::{Error, Plan, arguments};
+
+use crate::kernels;
+
+/// The most rows that a version takes.
+pub const MOST_ROWS: usize = 64;
+
+/// How it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A thread an output.
+    Naive,
+    /// A warp a row of W.
+    Warp,
+    /// Eight loads of a lane in flight.
+    Flight,
+    /// On the tensor cores: halves, up to 64 rows.
+    Mma,
+    /// The same by blocks that stay, which may norm x themselves.
+    Persistent,
+}
+
+impl Way {
+    pub(crate) fn source(self) -> &'static KernelSource {
+        match self {
+            Self::Naive => &kernels::V0_NAIVE,
+            Self::Warp => &kernels::V1_WARP,
+            Self::Flight => &kernels::V2_FLIGHT,
+            Self::Mma => &kernels::V3_MMA,
+            Self::Persistent => &kernels::V4_PERSISTENT,
+        }
+    }
+
+    pub(crate) fn most_rows(self) -> usize {
+        match self {
+            _ if self.is_mma() => MOST_ROWS,
+            _ => 16,
+        }
+    }
+
+    /// Whether it is of the tensor cores.
+    pub(crate) fn is_mma(self) -> bool {
+        [Self::Mma, Self::Persistent].contains(&self)
+    }
+}
+
+/// RMSNorm of x in the product that reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm {
+    /// \[K\], of the run's type.
+    pub weight: Slot,
+    /// ε.
+    pub eps: f32,
+}
+
+/// y = x Wᵀ + r of few rows: x \[R, K\], W \[N, K\], r and y \[R, N\].
+///
+/// W is read once. Columns of y may go to several matrices, one behind the other: `parts` says where each begins.
+#[derive(Clone, Copy, Debug)]
+pub struct FewRows<'a> {
+    /// Of x, r and y: f16, bf16 or f32.
+    pub dtype: DType,
+    /// R, 1 to 16; on the tensor cores to 64.
+    pub rows: usize,
+    /// Columns of y.
+    pub n: usize,
+    /// Columns of x, a multiple of 16.
+    pub k: usize,
+    /// x.
+    pub x: Slot,
+    /// W, of `dtype` or of int8: \[N, K\]; \[2 N, K\] where it is gated.
+    pub weight: Slot,
+    /// Of W of int8, f32: the scale of each of its rows.
+    pub scale: Option<Slot>,
+    /// Of x, before the product: [`FewRows::norms`] says where.
+    pub norm: Option<Norm>,
+    /// r.
+    pub added: Option<Slot>,
+    /// y = silu(x Wgᵀ) ⊙ (x Wuᵀ), where W are the rows of Wg and behind them those of Wu: on the tensor cores.
+    pub gated: bool,
+    /// The first column of the second part of y, of the third, and so on, up to five parts: part p, from column b on, is a matrix of R
+    /// rows by itself, R · b elements from the start.
+    pub parts: &'a [usize],
+    /// Where y goes; scratch of its own where it is not said.
+    pub y: Option<Slot>,
+    /// How; the fastest that takes it where it is not said.
+    pub way: Option<Way>,
+}
+
+const NAME: &str = "few_rows";
+
+/// Elements that a block norms: 64 kB of halves, so that three blocks fit a multiprocessor.
+const MOST_NORMED: usize = 1 << 15;
+
+impl FewRows<'_> {
+    /// Whether some version takes rows of so many columns, and the tensor cores, which `gated` needs.
+    pub fn takes(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> [bool; 2] {
+        let any = k.is_multiple_of(16) && rows >= 1;
+        let halves = [DType::F16, DType::BF16].contains(&dtype);
+        let mma = halves && kernels::V3_MMA.runs_on(&device.facts().arch);
+        let rows_fit = |way: Way| rows <= way.most_rows();
+        let by_mma = any && mma && rows_fit(Way::Mma);
+        [by_mma || any && rows_fit(Way::Flight), by_mma]
+    }
+
+    /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks.
+    pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
+        Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
+    }
+
+    /// Adds the launch; y.
+    ///
+    /// # Errors
+    /// A type, a size, a slot's length or beginning that does not fit; a way that does not take it.
+    pub fn add(&self, plan: &mut Plan) -> Result<Slot, Error> {
+        let way = self.check(plan.device())?;
+        let Self { dtype, rows, n, k, x, weight, gated, norm, .. } = *self;
+        let int8 = self.scale.is_some();
+        let w = if int8 { DType::I8 } else { dtype }.cpp();
+        let t = dtype.cpp();
+        let of_rows = [1, 4, 16].into_iter().find(|most| rows <= *most).unwrap_or(16);
+        let name = match way {
+            Way::Naive => format!("few_rows_naive<{t}>"),
+            Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
+            Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
+            Way::Mma | Way::Persistent => {
+                let tiles = rows.div_ceil(8).next_power_of_two();
+                // Accumulators of many tiles take the registers of a second step.
+                let depth = if tiles > 4 { 1 } else { 2 };
+                match way {
+                    Way::Mma => format!("few_rows_mma<{t}, {w}, {tiles}, {depth}>"),
+                    _ => {
+                        let norms = norm.is_some();
+                        format!("few_rows_persistent<{t}, {w}, {tiles}, {depth}, {norms}>")
+                    }
+                }
+            }
+        };
+        let kernel = plan.device().kernel(way.source(), &name)?;
+        let across = match way {
+            Way::Naive => n.div_ceil(128),
+            Way::Warp => n.div_ceil(8),
+            Way::Flight => n.div_ceil(16),
+            Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
+        };
+        let down = if way == Way::Naive { rows } else { 1 };
+        // Blocks that stay are as many as fit.
+        let bytes = if norm.is_some() { rows * k * dtype.size() } else { 0 };
+        let across = match way {
+            Way::Persistent => across.min(kernel.resident_blocks(256, bytes)?.max(1) as usize),
+            _ => across,
+        };
+        let launch = kernel.grid([across as u32, down as u32, 1])?.shared(bytes);
+        let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * n));
+        let has_residual = self.added.is_some();
+        let residual = self.added.unwrap_or_else(|| plan.scratch(dtype, 1));
+        let begin = |part: usize| self.parts.get(part).copied().unwrap_or(n);
+        let [p1, p2, p3, p4] = [0, 1, 2, 3].map(begin);
+        if let Way::Naive | Way::Warp = way {
+            let all = arguments![weight, x, residual, y, R: rows, N: n, K: k, has_residual];
+            plan.launch(&kernel, launch, all)?;
+            return Ok(y);
+        }
+        let scale = self.scale.unwrap_or_else(|| plan.scratch(DType::F32, 1));
+        if way == Way::Flight {
+            let all = arguments![
+                weight, scale, x, residual, y, R: rows, N: n, K: k, has_residual, p1, p2, p3, p4
+            ];
+            plan.launch(&kernel, launch, all)?;
+        } else if way == Way::Persistent {
+            let eps = norm.map_or(0.0, |norm| norm.eps);
+            let norm = norm.map_or_else(|| plan.scratch(dtype, 1), |norm| norm.weight);
+            let all = arguments![
+                weight, scale, x, norm, residual, y, R: rows, N: n, K: k, has_residual, gated, eps, p1,
+                p2, p3, p4
+            ];
+            plan.launch(&kernel, launch.overlap_previous(), all)?;
+        } else {
+            let all = arguments![
+                weight, scale, x, residual, y, R: rows, N: n, K: k, has_residual, gated, p1, p2, p3, p4
+            ];
+            plan.launch(&kernel, launch.overlap_previous(), all)?;
+        }
+        Ok(y)
+    }
+
+    /// The way that it is done.
+    fn check(&self, device: &Device) -> Result<Way, Error> {
+        let Self { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way, norm } = *self;
+        let of = |what: &str| format!("{what} of {NAME}");
+        if ![DType::F32, DType::F16, DType::BF16].contains(&dtype) {
+            return Err(Error::bad(of("dtype"), "f32, f16 or bf16", dtype));
+        }
+        let [any, by_mma] = Self::takes(device, dtype, [rows, k]);
+        let way = way.unwrap_or(if by_mma { Way::Persistent } else { Way::Flight });
+        if !k.is_multiple_of(16) || k == 0 {
+            return Err(Error::bad(of("K"), "a multiple of 16", k));
+        }
+        if !any || !(1..=way.most_rows()).contains(&rows) {
+            return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
+        }
+        if way.is_mma() && !by_mma {
+            let got = format!("{dtype} on {}", device.facts().arch);
+            return Err(Error::bad(of("tensor cores"), "f16 or bf16, on sm_80 or later", got));
+        }
+        let has_few = [Way::Naive, Way::Warp].contains(&way);
+        if gated && !way.is_mma() || has_few && (scale.is_some() || !parts.is_empty()) {
+            return Err(Error::bad(
+                of("way"),
+                "one that has int8, parts and gates",
+                format!("{way:?}"),
+            ));
+        }
+        if norm.is_some() && (way != Way::Persistent || rows > 8 || rows * k > MOST_NORMED) {
+            let expected = format!(
+                "up to 8 rows of {MOST_NORMED} elements together, by {:?}",
+                Way::Persistent
+            );
+            return Err(Error::bad(
+                of("rows to norm"),
+                expected,
+                format!("{rows} of {k} by {way:?}"),
+            ));
+        }
+        if let Some(norm) = norm.filter(|norm| !(norm.eps >= 0.0 && norm.eps.is_finite())) {
+            return Err(Error::bad(of("eps"), "a finite number, 0 or above", norm.eps));
+        }
+        const MOST: usize = 1 << 30;
+        if !(1..=MOST).contains(&n) || k > MOST {
+            return Err(Error::bad(of("sizes"), format!("1 to {MOST}"), n.max(k)));
+        }
+        let ascends = parts.is_sorted_by(|a, b| a < b) && parts.iter().all(|p| (1..n).contains(p));
+        if parts.len() > 4 || !ascends {
+            let expected = format!("at most four columns in their order, from 1 to {}", n - 1);
+            return Err(Error::bad(of("parts"), expected, format!("{parts:?}")));
+        }
+        let of_weight = if gated { 2 * n } else { n };
+        for (name, slot, length) in [
+            ("x", Some(x), rows * k),
+            ("W", Some(weight), of_weight * k),
+            ("scale", scale, of_weight),
+            ("norm", norm.map(|norm| norm.weight), k),
+            ("residual", added, rows * n),
+            ("y", y, rows * n),
+        ] {
+            if let Some(slot) = slot.filter(|slot| slot.len() != length) {
+                return Err(Error::bad(of(name), format!("{length} elements"), slot.len()));
+            }
+        }
+        if added.is_some() && !parts.is_empty() {
+            return Err(Error::bad(of("residual"), "none, where y has parts", "one"));
+        }
+        let size = if scale.is_some() { 1 } else { dtype.size() };
+        let norm = norm.map_or(x, |norm| norm.weight);
+        for (name, slot, size) in
+            [("x", x, dtype.size()), ("W", weight, size), ("norm", norm, dtype.size())]
+        {
+            let pack = 16 / size;
+            if !slot.start().is_multiple_of(pack) {
+                let what = format!("first element of {name} of {NAME}");
+                return Err(Error::bad(what, format!("a multiple of {pack}"), slot.start()));
+            }
+        }
+        Ok(way)
+    }
+}

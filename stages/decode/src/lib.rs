@@ -1,0 +1,45 @@
+//! `decode`: products of few rows, at the speed at which memory delivers their weights.
+//!
+//! A model that writes reads each weight once a token, and multiplies it with a number of each sequence. [`FewRows`] is such a
+//! product as an operation: y = x Wᵀ + r, with W of halves, f32, or int8 with a scale for each output channel ([`quantize_rows`]);
+//! or y = silu(x Wgᵀ) ⊙ (x Wuᵀ) in one launch.
+
+mod checks;
+mod dequantize;
+mod family;
+mod few_rows;
+mod quantize;
+
+use lab_harness::Stage;
+
+pub use dequantize::Dequantize;
+pub use family::{
+    FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, WARP,
+};
+pub use few_rows::{FewRows, MOST_ROWS, Norm, Way};
+pub use quantize::quantize_rows;
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "decode",
+    teaches: "products of few rows: bytes in flight, fragments straight from memory, int8 weights",
+    versions: &[
+        &NAIVE,
+        &WARP,
+        &FLIGHT,
+        &MMA,
+        &PERSISTENT,
+        &FLIGHT_INT8,
+        &MMA_INT8,
+        &PERSISTENT_INT8,
+    ],
+    kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
+    ..Stage::EMPTY
+};

@@ -1,0 +1,42 @@
+//! Every version against its f64 reference, on the emulator and on a GPU where there is one.
+#![allow(missing_docs)]
+
+use decode::{FLIGHT, FLIGHT_INT8, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, STAGE, WARP};
+use lab_harness::suite::{assert_right_within, assert_version, in_all_types};
+use lab_harness::{Dims, Problem, random_problems, stage_checks};
+
+#[test]
+fn plain_versions() {
+    assert_version(&STAGE, &NAIVE);
+    assert_version(&STAGE, &WARP);
+}
+
+#[test]
+fn flight() {
+    assert_version(&STAGE, &FLIGHT);
+    assert_version(&STAGE, &FLIGHT_INT8);
+}
+
+#[test]
+fn mma() {
+    assert_version(&STAGE, &MMA);
+    assert_version(&STAGE, &MMA_INT8);
+}
+
+#[test]
+fn persistent() {
+    assert_version(&STAGE, &PERSISTENT);
+    assert_version(&STAGE, &PERSISTENT_INT8);
+}
+
+stage_checks!(STAGE);
+
+random_problems! {
+    cases: 16, of: in_all_types(STAGE.versions);
+    (rows in 1usize..17, n in 1usize..60, sixteens in 1usize..40) |version, dtype, seed| {
+        let dims = Dims::new([("R", rows), ("N", n), ("K", 16 * sixteens)]);
+        let problem = Problem { seed, ..Problem::new(dims, dtype) };
+        // Errors of a few elements scatter more than those of many.
+        assert_right_within(3.0, version, &problem);
+    }
+}
