@@ -7,7 +7,7 @@ use lab_harness::{Binding, Error, Tensor, Tensors};
 use lab_layers::{HeadLoss, Memory, Tape};
 use lab_training::Step as _;
 
-use crate::step::{TARGETS, add_data, add_windows};
+use crate::step::{Share, TARGETS, add_data, add_windows};
 use crate::{Config, Model, Tokens, Trainer};
 
 /// A model that gives losses of windows, or its logits.
@@ -186,7 +186,7 @@ fn planned(
     let order = plan.state_of_zeros(ORDER, DType::I32, &[batch]);
     let counts = plan.zeros(DType::I64, 2 * COUNTS);
     let weights = plan.input(WEIGHTS, dtype, &[own.len()]);
-    let windows = add_windows(&mut plan, data, order, counts, [batch, window])?;
+    let windows = add_windows(&mut plan, data, order, counts, window, Share::all(batch))?;
     let mut tape = Tape::new(&mut plan, dtype, &own, weights, None);
     let y = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
     let out = add_head(&mut tape, y, windows.targets)?;
