@@ -1,10 +1,10 @@
 //! Collectives: what several devices do together with a tensor that each of them has.
 //!
-//! Two engines have one interface. Of GPUs it is NCCL. Of emulated devices, which are threads of one process, each reads what the
-//! others have while all wait, and adds it up in the order of the ranks: the same bits in each run.
+//! Two engines have one interface. Of GPUs it is NCCL. Emulated devices tell each other what they have, and each adds it up in the order
+//! of the ranks: the same bits in each run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -87,16 +87,16 @@ pub struct Communicator {
 
 #[derive(Debug)]
 enum Engine {
-    Threads(Arc<Meeting>),
+    /// Of emulated devices: they tell each other what they have.
+    Exchange,
     Nccl(Arc<Nccl>),
 }
 
 impl Communicator {
-    /// Of a group that is of one kind of device: of GPUs each rank has one of its own; emulated ones are threads of a process.
+    /// Of a group that is of one kind of device: of GPUs each rank has one of its own.
     ///
     /// # Errors
-    /// [`Error::NoLibrary`]: there is no NCCL here. [`Error::NoRanks`]: emulated devices of several processes. [`Error::Rank`]: a
-    /// rank has another kind of device, or does not come within the group's limit. What NCCL reports.
+    /// [`Error::NoLibrary`]: there is no NCCL here. [`Error::Rank`]: a rank has another kind of device, or does not come within the group's limit. What NCCL reports.
     pub fn new(device: &Device, group: Group) -> Result<Arc<Self>, Error> {
         let group = Arc::new(group);
         let made = Self::made(device, &group);
@@ -110,7 +110,7 @@ impl Communicator {
 
     fn made(device: &Device, group: &Arc<Group>) -> Result<Self, Error> {
         let kind = device.kind().to_string();
-        let kinds = group.exchange("kind of device", kind.as_bytes(), Some(group.limit()))?;
+        let kinds = group.exchange("kind of device", kind.as_bytes())?;
         if let Some(rank) = kinds.iter().position(|other| *other != kinds[0]) {
             let [first, other] =
                 [0, rank].map(|rank| String::from_utf8_lossy(&kinds[rank]).into_owned());
@@ -118,14 +118,7 @@ impl Communicator {
             return Err(RankFailure { rank, reason }.into());
         }
         let engine = match &*device.inner {
-            Inner::Emulator(_) if !group.is_one_process() => {
-                return Err(Error::NoRanks {
-                    what: "device".into(),
-                    expected: "a GPU, or ranks that are threads of one process".into(),
-                    got: format!("the {}", device.name()),
-                });
-            }
-            Inner::Emulator(_) => Engine::Threads(Meeting::of(group)?),
+            Inner::Emulator(_) => Engine::Exchange,
             Inner::Cuda(_) => Engine::Nccl(Nccl::new(device, group)?),
         };
         let calls = AtomicU64::new(0);
@@ -136,7 +129,7 @@ impl Communicator {
 
     /// On GPUs: NCCL connects the ranks at the first call of a size, which it had better not do while a graph is recorded.
     fn try_out(&self) -> Result<(), Error> {
-        if matches!(self.engine, Engine::Threads(_)) {
+        if matches!(self.engine, Engine::Exchange) {
             return Ok(());
         }
         let stream = self.device.stream()?;
@@ -186,11 +179,7 @@ impl Communicator {
     /// [`Error::Rank`], with the first call that is another.
     pub fn check_same(&self, calls: &[Call]) -> Result<(), Error> {
         let own: Vec<String> = calls.iter().map(Call::to_string).collect();
-        let all = self.group.exchange(
-            "collectives",
-            own.join("\n").as_bytes(),
-            Some(self.group.limit()),
-        )?;
+        let all = self.group.exchange("collectives", own.join("\n").as_bytes())?;
         let of = |rank: usize| {
             String::from_utf8_lossy(&all[rank]).lines().map(str::to_owned).collect::<Vec<_>>()
         };
@@ -225,18 +214,58 @@ impl Communicator {
         stream.check_device(&self.device)?;
         match &self.engine {
             Engine::Nccl(nccl) => nccl.run(calls, stream),
-            Engine::Threads(meeting) => {
+            Engine::Exchange => {
                 lab_emulator::grids_ended();
                 for (call, from, to) in calls {
-                    let number = self.calls.fetch_add(1, Ordering::Relaxed);
-                    let looks = matches!(self.device.mode(), Some(Mode::Checked | Mode::Counted));
-                    let post = Posted { call: call.clone(), number, from: *from };
                     // SAFETY: the caller's promise.
-                    unsafe { meeting.meet(&self.group, post, *to, looks)? };
+                    unsafe { self.exchange(call, *from, *to)? };
                 }
                 Ok(())
             }
         }
+    }
+
+    /// # Safety
+    /// The memory is there, of this process, and nothing else uses it.
+    unsafe fn exchange(&self, call: &Call, from: u64, to: u64) -> Result<(), Error> {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        let name = format!("collective {number}, {call}");
+        let (rank, size) = (self.rank(), call.dtype.size());
+        let part = call.count * size;
+        let bytes = call.collective.elements(call.count, self.world())[0] * size;
+        let looks = matches!(self.device.mode(), Some(Mode::Checked | Mode::Counted));
+        if looks && let Some((first, count)) = lab_emulator::never_written(from as *const u8, bytes)
+        {
+            let reason = format!(
+                "{name}: {count} of {bytes} bytes were never written, the first of them byte {first}"
+            );
+            self.group.fail_as(RankFailure { rank, reason });
+            return self.group.check();
+        }
+        // SAFETY: the caller's promise.
+        let own = unsafe { std::slice::from_raw_parts(from as *const u8, bytes) };
+        let own = match call.collective {
+            Collective::Broadcast(root) if root != rank => &[],
+            _ => own,
+        };
+        let all = self.group.exchange_within(&name, own, Some(self.group.limit()))?;
+        let is_mean = call.collective == Collective::AllReduceMean;
+        let sum_from = |start: usize| {
+            let parts: Vec<&[u8]> = all.iter().map(|all| &all[start..start + part]).collect();
+            sum(call.dtype, &parts, is_mean)
+        };
+        let result = match call.collective {
+            Collective::AllReduce | Collective::AllReduceMean => sum_from(0),
+            Collective::ReduceScatter => sum_from(rank * part),
+            Collective::AllGather => all.concat(),
+            Collective::Broadcast(root) => all[root].clone(),
+        };
+        // SAFETY: the caller's promise; of as many bytes as the collective writes.
+        unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), to as *mut u8, result.len()) };
+        if looks {
+            lab_emulator::host_wrote_bytes(to as *const u8, result.len());
+        }
+        Ok(())
     }
 
     /// Watches over what is launched until it is dropped: on GPUs, where a collective waits for its peers on the device, nobody else
@@ -296,8 +325,15 @@ impl Nccl {
         {
             cuda.open_pool_to_peers()?;
         }
+        let versions = group.exchange("version of NCCL", api.version().as_bytes())?;
+        if let Some(rank) = versions.iter().position(|other| *other != versions[0]) {
+            let [first, other] =
+                [0, rank].map(|rank| String::from_utf8_lossy(&versions[rank]).into_owned());
+            let reason = format!("NCCL: expected version {first}, as rank 0 has it, got {other}");
+            return Err(RankFailure { rank, reason }.into());
+        }
         let own = if rank == 0 { api.new_id()?.0.to_vec() } else { Vec::new() };
-        let all = group.exchange("id of NCCL", &own, Some(group.limit()))?;
+        let all = group.exchange("id of NCCL", &own)?;
         let id = all[0].as_slice().try_into().map_err(|_| RankFailure {
             rank: 0,
             reason: format!("id of NCCL: expected 128 bytes, got {}", all[0].len()),
@@ -450,209 +486,218 @@ impl Drop for Nccl {
     }
 }
 
-/// What a rank brings to a meeting.
-#[derive(Clone, Debug)]
-struct Posted {
-    call: Call,
-    number: u64,
-    from: u64,
-}
-
-/// Where ranks that are threads meet: in rounds, in each of which all bring something, and all have read it before any goes on.
-#[derive(Debug)]
-struct Meeting {
-    round: Mutex<Round>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Round {
-    posted: Vec<Option<Posted>>,
-    /// Ranks that have read what all have.
-    read: usize,
-    /// Rounds that are over.
-    over: u64,
-}
-
-impl Meeting {
-    /// The one of this group: rank 0 makes it, and tells the others where it is.
-    fn of(group: &Group) -> Result<Arc<Self>, Error> {
-        let round = Mutex::new(Round { posted: vec![None; group.world()], ..Round::default() });
-        let own = (group.rank() == 0).then(|| Arc::new(Self { round, changed: Condvar::new() }));
-        group.share("meeting", own)
-    }
-
-    /// Waits until `is_so`, the group has failed, or the limit is over: then the rank that `missing` finds has failed, with the
-    /// words that it gives.
-    fn wait<'a>(
-        &'a self,
-        group: &Group,
-        mut round: std::sync::MutexGuard<'a, Round>,
-        is_so: impl Fn(&Round) -> bool,
-        missing: impl Fn(&Round) -> RankFailure,
-    ) -> Result<std::sync::MutexGuard<'a, Round>, Error> {
-        let until = Instant::now() + group.limit();
-        while !is_so(&round) {
-            group.check()?;
-            let late = missing(&round);
-            if group.has_ended(late.rank) || Instant::now() >= until {
-                group.fail_as(late);
-                group.check()?;
-            }
-            let waited = self.changed.wait_timeout(round, Duration::from_millis(20));
-            round = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        Ok(round)
-    }
-
-    /// # Safety
-    /// The memory is there, and nothing else uses it.
-    unsafe fn meet(&self, group: &Group, own: Posted, to: u64, looks: bool) -> Result<(), Error> {
-        let (rank, world) = (group.rank(), group.world());
-        let (number, call) = (own.number, own.call.clone());
-        let size = call.dtype.size();
-        let [reads, writes] = call.collective.elements(call.count, world);
-        let fail = |rank: usize, reason: String| -> Result<(), Error> {
-            group.fail_as(RankFailure { rank, reason });
-            group.check()
-        };
-        if looks
-            && let Some((first, count)) =
-                lab_emulator::never_written(own.from as *const u8, reads * size)
-        {
-            let reason = format!(
-                "collective {number}, {call}: {count} of {} bytes were never written, the first of them byte {first}",
-                reads * size
-            );
-            return fail(rank, reason);
-        }
-        let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
-        let this = round.over;
-        round.posted[rank] = Some(own);
-        self.changed.notify_all();
-        let not_come = |round: &Round| {
-            let rank = round.posted.iter().position(Option::is_none).unwrap_or(rank);
-            let how = match group.has_ended(rank) {
-                true => "and has ended".to_owned(),
-                false => format!("within {} s", group.limit().as_secs_f64()),
-            };
-            RankFailure {
-                rank,
-                reason: format!("has not come to collective {number}, {call}, {how}"),
-            }
-        };
-        round = self.wait(
-            group,
-            round,
-            |round| round.over > this || round.posted.iter().all(Option::is_some),
-            not_come,
-        )?;
-        let all: Vec<Posted> = round.posted.iter().flatten().cloned().collect();
-        drop(round);
-        let first = &all[0];
-        let other =
-            all.iter().position(|post| (&post.call, post.number) != (&first.call, first.number));
-        if let Some(other) = other {
-            let reason = format!(
-                "collective {}: expected {}, as rank 0 has it, got {}",
-                all[other].number, first.call, all[other].call
-            );
-            return fail(other, reason);
-        }
-        // SAFETY: every rank waits here, none of which writes before all have read.
-        let bytes_of = |post: &Posted, start: usize, len: usize| unsafe {
-            std::slice::from_raw_parts((post.from as *const u8).add(start * size), len * size)
-        };
-        let result = match call.collective {
-            Collective::AllReduce | Collective::AllReduceMean | Collective::ReduceScatter => {
-                let start = if call.collective == Collective::ReduceScatter {
-                    rank * call.count
-                } else {
-                    0
-                };
-                let parts: Vec<&[u8]> =
-                    all.iter().map(|post| bytes_of(post, start, call.count)).collect();
-                sum(call.dtype, &parts, call.collective == Collective::AllReduceMean)
-            }
-            Collective::AllGather => {
-                all.iter().flat_map(|post| bytes_of(post, 0, call.count)).copied().collect()
-            }
-            Collective::Broadcast(root) => bytes_of(&all[root], 0, call.count).to_vec(),
-        };
-        debug_assert_eq!(result.len(), writes * size);
-        let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
-        round.read += 1;
-        if round.read == world {
-            round.posted.fill(None);
-            round.read = 0;
-            round.over += 1;
-            self.changed.notify_all();
-        }
-        let not_read = |_: &Round| RankFailure {
-            rank,
-            reason: format!("collective {number}, {call}: not read by all"),
-        };
-        drop(self.wait(group, round, |round| round.over > this, not_read)?);
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), to as *mut u8, result.len()) };
-        if looks {
-            lab_emulator::host_wrote_bytes(to as *const u8, result.len());
-        }
-        Ok(())
-    }
-}
-
-/// Of each element the sum over the ranks, in their order, or the mean: of halves in f32, rounded once.
+/// Of each element the sum over the ranks, in their order, or the mean: of halves in f32, rounded once; of integers modulo their range.
 fn sum(dtype: DType, parts: &[&[u8]], is_mean: bool) -> Vec<u8> {
-    macro_rules! add {
-        ($t:ty, $sum:ty, $into:expr, $from:expr) => {{
+    macro_rules! sum_of {
+        ($t:ty, $value:expr, $plus:expr, $rounded:expr) => {{
             let size = size_of::<$t>();
-            let len = parts[0].len() / size;
             let mut all = Vec::with_capacity(parts[0].len());
-            for n in 0..len {
-                let value = |part: &[u8]| -> $sum {
-                    $into(bytemuck::pod_read_unaligned::<$t>(&part[n * size..][..size]))
+            for start in (0..parts[0].len()).step_by(size) {
+                let value = |part: &&[u8]| {
+                    $value(bytemuck::pod_read_unaligned::<$t>(&part[start..start + size]))
                 };
-                let mut total = value(parts[0]);
-                for part in &parts[1..] {
-                    total = add(total, value(part));
-                }
-                if is_mean {
-                    total = total / parts.len() as $sum;
-                }
-                let rounded: $t = $from(total);
+                let total = parts.iter().map(value).reduce($plus).expect("a part of each rank");
+                let rounded: $t = $rounded(total);
                 all.extend_from_slice(bytemuck::bytes_of(&rounded));
             }
             all
         }};
     }
-    trait Add {
-        fn plus(self, other: Self) -> Self;
-    }
-    macro_rules! wraps { ($($t:ty),*) => { $(impl Add for $t { fn plus(self, other: Self) -> Self { self.wrapping_add(other) } })* }; }
-    wraps!(u8, i32, u32, i64, u64);
-    impl Add for f32 {
-        fn plus(self, other: Self) -> Self {
-            self + other
-        }
-    }
-    impl Add for f64 {
-        fn plus(self, other: Self) -> Self {
-            self + other
-        }
-    }
-    fn add<T: Add>(a: T, b: T) -> T {
-        a.plus(b)
+    let ranks = parts.len();
+    let mean = |total: f32| if is_mean { total / ranks as f32 } else { total };
+    let mean_of_f64 = |total: f64| if is_mean { total / ranks as f64 } else { total };
+    macro_rules! sum_of_integers {
+        ($t:ty) => {
+            sum_of!($t, |x| x, <$t>::wrapping_add, |total| if is_mean {
+                total / ranks as $t
+            } else {
+                total
+            })
+        };
     }
     match dtype {
-        DType::F32 => add!(f32, f32, |x| x, |x| x),
-        DType::F64 => add!(f64, f64, |x| x, |x| x),
-        DType::F16 => add!(f16, f32, f16::to_f32, f16::from_f32),
-        DType::BF16 => add!(bf16, f32, bf16::to_f32, bf16::from_f32),
-        DType::U8 => add!(u8, u8, |x| x, |x| x),
-        DType::I32 => add!(i32, i32, |x| x, |x| x),
-        DType::U32 => add!(u32, u32, |x| x, |x| x),
-        DType::I64 => add!(i64, i64, |x| x, |x| x),
-        DType::U64 => add!(u64, u64, |x| x, |x| x),
+        DType::F32 => sum_of!(f32, |x| x, |a, b| a + b, mean),
+        DType::F64 => sum_of!(f64, |x| x, |a, b| a + b, mean_of_f64),
+        DType::F16 => sum_of!(f16, f16::to_f32, |a, b| a + b, |x| f16::from_f32(mean(x))),
+        DType::BF16 => sum_of!(bf16, bf16::to_f32, |a, b| a + b, |x| bf16::from_f32(mean(x))),
+        DType::U8 => sum_of_integers!(u8),
+        DType::I32 => sum_of_integers!(i32),
+        DType::U32 => sum_of_integers!(u32),
+        DType::I64 => sum_of_integers!(i64),
+        DType::U64 => sum_of_integers!(u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, Element};
+
+    /// What each of so many ranks, on a checked emulator, makes of it.
+    fn on_ranks<T: Send>(
+        world: usize,
+        seconds: f64,
+        work: impl Fn(&Communicator, &Stream) -> Result<T, Error> + Sync,
+    ) -> Vec<Result<T, String>> {
+        let groups = Group::of_threads(world, Duration::from_secs_f64(seconds));
+        thread::scope(|scope| {
+            let work = &work;
+            let one = |group: Group| {
+                let device = Device::emulator_in(Mode::Checked).unwrap();
+                let all = Communicator::new(&device, group).map_err(|e| e.to_string())?;
+                work(&all, &device.stream().unwrap()).map_err(|e| e.to_string())
+            };
+            let all: Vec<_> = groups.into_iter().map(|g| scope.spawn(move || one(g))).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        })
+    }
+
+    fn call<T: Element>(collective: Collective, count: usize) -> Call {
+        Call { collective, dtype: T::DTYPE, count, of: "t".into() }
+    }
+
+    fn address<T: Element>(all: &Communicator, buffer: &Buffer<T>) -> u64 {
+        buffer.address_on(all.device(), buffer.len()).unwrap()
+    }
+
+    /// From one buffer to another.
+    fn run<T: Element>(
+        collective: Collective,
+        count: usize,
+        values: impl Fn(usize, usize) -> T + Sync,
+    ) -> Vec<Vec<T>> {
+        const WORLD: usize = 3;
+        let outcomes = on_ranks(WORLD, 20.0, |all, stream| {
+            let [reads, writes] = collective.elements(count, WORLD);
+            let from: Vec<T> = (0..reads).map(|n| values(all.rank(), n)).collect();
+            let from = all.device().upload(&from)?;
+            let to = all.device().unwritten_buffer::<T>(writes)?;
+            let addresses = (address(all, &from), address(all, &to));
+            // SAFETY: both have so many elements, and live on.
+            unsafe {
+                all.run(&[(call::<T>(collective, count), addresses.0, addresses.1)], stream)?
+            };
+            to.download()
+        });
+        outcomes.into_iter().map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn collectives_do_what_they_are_named_for() {
+        let value = |rank: usize, n: usize| (100 * rank + n) as f32;
+        for got in run(Collective::AllReduce, 5, value) {
+            assert_eq!(got, [300.0, 303.0, 306.0, 309.0, 312.0]);
+        }
+        for got in run(Collective::AllReduceMean, 2, value) {
+            assert_eq!(got, [100.0, 101.0]);
+        }
+        let scattered = run(Collective::ReduceScatter, 2, value);
+        assert_eq!(scattered, [[300.0, 303.0], [306.0, 309.0], [312.0, 315.0]]);
+        for got in run(Collective::AllGather, 2, value) {
+            assert_eq!(got, [0.0, 1.0, 100.0, 101.0, 200.0, 201.0]);
+        }
+        for got in run(Collective::Broadcast(1), 2, value) {
+            assert_eq!(got, [100.0, 101.0]);
+        }
+        for got in run(Collective::AllReduce, 1, |rank, _| [i64::MAX, 1, 5][rank]) {
+            assert_eq!(got, [i64::MIN + 5]);
+        }
+        // 1 is less than half of what distinguishes 256 and 258 in bf16, twice 1 is half of it, three times more.
+        let value =
+            |rank: usize, n: usize| bf16::from_f32(if rank == 0 { 256.0 } else { [1.0, 1.5][n] });
+        for got in run(Collective::AllReduce, 2, value) {
+            assert_eq!(got.map_to_f32(), [258.0, 260.0]);
+        }
+    }
+
+    trait ToF32 {
+        fn map_to_f32(&self) -> Vec<f32>;
+    }
+
+    impl ToF32 for Vec<bf16> {
+        fn map_to_f32(&self) -> Vec<f32> {
+            self.iter().map(|x| x.to_f32()).collect()
+        }
+    }
+
+    /// f32 does not add up to the same in another order: here it is the ranks', whoever comes first.
+    #[test]
+    fn sums_have_the_order_of_the_ranks() {
+        let value = |rank: usize, _: usize| [1e8f32, 1.0, -1e8][rank];
+        for got in run(Collective::AllReduce, 3, value) {
+            assert_eq!(got, [0.0; 3]);
+        }
+        let value = |rank: usize, _: usize| [1e8f32, -1e8, 1.0][rank];
+        for got in run(Collective::AllReduce, 3, value) {
+            assert_eq!(got, [1.0; 3]);
+        }
+    }
+
+    /// Each rank makes the calls that `calls` gives for it, over one buffer of eight elements.
+    fn fail(
+        world: usize,
+        seconds: f64,
+        calls: impl Fn(usize) -> Vec<Call> + Sync,
+    ) -> Vec<Result<(), String>> {
+        on_ranks(world, seconds, |all, stream| {
+            let buffer = all.device().upload(&[1f32; 8])?;
+            let at = address(all, &buffer);
+            for call in calls(all.rank()) {
+                // SAFETY: no call is of more elements; the buffer lives on.
+                unsafe { all.run(&[(call, at, at)], stream)? };
+            }
+            // The others are still there when the last one looks for them.
+            thread::sleep(Duration::from_secs_f64(if all.rank() == 2 { 1.0 } else { 0.0 }));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_rank_that_calls_something_else_is_named() {
+        let first = call::<f32>(Collective::AllReduce, 4);
+        for (other, got) in [
+            (call::<f32>(Collective::AllReduce, 5), "all_reduce of 5 f32 of t"),
+            (call::<f32>(Collective::Broadcast(1), 4), "broadcast of 4 f32 of t from rank 1"),
+            (call::<i32>(Collective::AllReduce, 4), "all_reduce of 4 i32 of t"),
+            (Call { of: "u".into(), ..first.clone() }, "all_reduce of 4 f32 of u"),
+        ] {
+            let second = |rank: usize| if rank == 1 { other.clone() } else { first.clone() };
+            for outcome in fail(3, 20.0, |rank| vec![first.clone(), second(rank)]) {
+                let expected = "expected collective 1, all_reduce of 4 f32 of t, as rank 0 has it";
+                let got = format!("got collective 1, {got}");
+                assert_eq!(outcome.unwrap_err(), format!("rank 1: {expected}, {got}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_does_not_come_is_named() {
+        let one = call::<f32>(Collective::AllReduce, 4);
+        let of = |rank: usize| vec![one.clone(); if rank == 2 { 1 } else { 2 }];
+        let outcomes = fail(3, 0.3, of);
+        assert_eq!(outcomes[2], Ok(()));
+        for outcome in &outcomes[..2] {
+            let expected = "rank 2: collective 1, all_reduce of 4 f32 of t: not there within 0.3 s";
+            assert_eq!(outcome, &Err(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn bytes_that_nobody_has_written_are_found() {
+        let outcomes = on_ranks(2, 20.0, |all, stream| {
+            let one = call::<f32>(Collective::AllReduce, 4);
+            let buffer = match all.rank() {
+                0 => all.device().upload(&[1f32; 4])?,
+                _ => all.device().buffer(4)?,
+            };
+            let at = address(all, &buffer);
+            // SAFETY: of four elements; the buffer lives on.
+            unsafe { all.run(&[(one, at, at)], stream) }
+        });
+        for outcome in outcomes {
+            let said = outcome.unwrap_err();
+            let expected = "rank 1: collective 0, all_reduce of 4 f32 of t: 16 of 16 bytes were never written, the first of them byte 0";
+            assert_eq!(said, expected);
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Ranks that train together: how they find each other, say small things to each other, and learn that one has failed.
 //!
 //! Ranks are threads of one process ([`Group::of_threads`]) or processes, whose messages all go through rank 0 over TCP
-//! ([`Group::connect`]). Tensors do not go this way: see [`crate::Communicator`].
+//! ([`Group::connect`]). Tensors go this way only
+//! between emulated devices: see [`crate::Communicator`].
 //!
 //! A message on the wire, all numbers little-endian:
 //!
@@ -9,10 +10,9 @@
 //! kind u8  number u64  length of the name u16  name  length of the bytes u32  bytes
 //! ```
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// The most bytes of a message: a stranger on the port cannot ask for more memory.
-const MOST_BYTES: usize = 1 << 20;
+/// The most bytes of a message, beside its first: emulated devices exchange tensors.
+const MOST_BYTES: usize = 1 << 30;
+/// The most bytes of the first message of a connection: a stranger on the port cannot ask for more memory.
+const MOST_AT_FIRST: usize = 1 << 10;
 /// What a rank says first, before anything of its own.
 const GREETING: &str = "lab ranks 1";
 /// How often a rank says that it is there.
@@ -153,8 +155,6 @@ struct State {
     /// Of each rank, whether it has ended as it should.
     ended: Vec<bool>,
     failure: Option<RankFailure>,
-    /// What rank 0 has given to the other threads.
-    given: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 #[derive(Debug)]
@@ -238,7 +238,7 @@ fn send(to: &mut impl Write, kind: Kind, number: u64, name: &str, bytes: &[u8]) 
     to.write_all(&message)
 }
 
-fn receive(from: &mut impl Read) -> io::Result<(Kind, u64, String, Vec<u8>)> {
+fn receive(from: &mut impl Read, most: usize) -> io::Result<(Kind, u64, String, Vec<u8>)> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let mut head = [0; 11];
     from.read_exact(&mut head)?;
@@ -252,7 +252,7 @@ fn receive(from: &mut impl Read) -> io::Result<(Kind, u64, String, Vec<u8>)> {
     let mut len = [0; 4];
     from.read_exact(&mut len)?;
     let len = u32::from_le_bytes(len) as usize;
-    if len > MOST_BYTES {
+    if len > most {
         return Err(wrong("a message that is too long"));
     }
     let mut bytes = vec![0; len];
@@ -329,7 +329,10 @@ impl Group {
     fn accept(place: &Place, limit: Duration) -> Result<Vec<(usize, TcpStream)>, Error> {
         let (world, until) = (place.world, Instant::now() + limit);
         let (host, port) = (place.address.0.as_str(), place.address.1);
-        let listener = TcpListener::bind((host, port)).map_err(|e| {
+        // A host's own name may stand for an address that only it has.
+        let is_own = host == "localhost" || host.parse::<IpAddr>().is_ok();
+        let address = if is_own { host } else { "0.0.0.0" };
+        let listener = TcpListener::bind((address, port)).map_err(|e| {
             let expected = "a port that is free on this host (MASTER_PORT)".to_owned();
             no_ranks(place, expected, e.to_string())
         })?;
@@ -370,7 +373,7 @@ impl Group {
                 stream.set_read_timeout(Some(Duration::from_secs(2)))
             };
             // A stranger, or one that has gone again.
-            let hello = timed(&stream).and_then(|()| receive(&mut stream));
+            let hello = timed(&stream).and_then(|()| receive(&mut stream, MOST_AT_FIRST));
             let Ok((Kind::Hello, rank, name, bytes)) = hello else { continue };
             let of_other = String::from_utf8_lossy(&bytes).into_owned();
             if name != GREETING {
@@ -445,11 +448,6 @@ impl Group {
         self.shared.state().failure.clone()
     }
 
-    /// Whether a rank has ended as it should.
-    pub(crate) fn has_ended(&self, rank: usize) -> bool {
-        self.shared.state().ended[rank]
-    }
-
     /// # Errors
     /// The group has failed.
     pub fn check(&self) -> Result<(), Error> {
@@ -463,20 +461,25 @@ impl Group {
 
     /// The same of another rank, which this one has missed or found wrong.
     pub(crate) fn fail_as(&self, failure: RankFailure) {
-        let (rank, reason) = (failure.rank as u64, failure.reason.clone());
-        if self.shared.fail(failure)
-            && let Some(links) = &self.links
-        {
-            links.send_to_all(Kind::Fail, rank, "", reason.as_bytes());
-        }
+        self.end().fail_as(failure);
     }
 
-    /// Tells all ranks these bytes, and gives back what each has told, its own included. Ranks that must first end what they do are
-    /// waited for without a limit where `limit` is none, as long as they are heard of.
+    /// What stays with who gives it away.
+    pub fn end(&self) -> GroupEnd {
+        GroupEnd { rank: self.rank, shared: Arc::clone(&self.shared), links: self.links.clone() }
+    }
+
+    /// Tells all ranks these bytes, and gives back what each has told, its own included. A rank that must first end what it does is
+    /// waited for as long as it is heard of.
     ///
     /// # Errors
-    /// [`Error::Rank`]: a rank has failed, has ended, has not come within the limit, or exchanges something of another name.
-    pub fn exchange(
+    /// [`Error::Rank`]: a rank has failed or has ended, or exchanges something of another name.
+    pub fn exchange(&self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.exchange_within(name, bytes, None)
+    }
+
+    /// The same, within a limit where there is one.
+    pub(crate) fn exchange_within(
         &self,
         name: &str,
         bytes: &[u8],
@@ -495,36 +498,13 @@ impl Group {
                 links.send_to_all(Kind::Gathered, number, &part.name, &bytes);
             }
         }
-        let other = parts.iter().enumerate().find(|(_, part)| part.name != name);
-        if let Some((rank, part)) = other {
-            let reason = format!(
-                "expected that it tells its {name}, as rank {} does, got its {}",
-                self.rank, part.name
-            );
+        let first = &parts[0].name;
+        if let Some(rank) = parts.iter().position(|part| part.name != *first) {
+            let reason = format!("expected {first}, as rank 0 has it, got {}", parts[rank].name);
             self.fail_as(RankFailure { rank, reason });
             self.check()?;
         }
         Ok(parts.into_iter().map(|part| part.bytes).collect())
-    }
-
-    /// Lets all ranks, which are threads of one process, have what rank 0 has.
-    ///
-    /// # Errors
-    /// As [`Group::exchange`].
-    pub(crate) fn share<T: Send + Sync + 'static>(
-        &self,
-        name: &str,
-        own: Option<Arc<T>>,
-    ) -> Result<Arc<T>, Error> {
-        if let Some(own) = &own {
-            self.shared.state().given = Some(Arc::clone(own) as Arc<dyn Any + Send + Sync>);
-        }
-        self.exchange(name, b"", Some(self.limit))?;
-        let given = self.shared.state().given.clone();
-        let given = given.and_then(|given| given.downcast::<T>().ok());
-        given.ok_or_else(|| {
-            RankFailure { rank: 0, reason: format!("has not given its {name}") }.into()
-        })
     }
 
     fn gathered(
@@ -552,11 +532,10 @@ impl Group {
                 }
                 return Ok(all);
             };
-            let reason = match until {
-                _ if ended[missing] => Some(format!("has ended before it has told its {name}")),
-                Some(until) if Instant::now() >= until => {
-                    let seconds = limit.unwrap_or_default().as_secs_f64();
-                    Some(format!("has not told its {name} within {seconds} s"))
+            let reason = match (limit, until) {
+                _ if ended[missing] => Some(format!("{name}: has ended before it")),
+                (Some(limit), Some(until)) if Instant::now() >= until => {
+                    Some(format!("{name}: not there within {} s", limit.as_secs_f64()))
                 }
                 _ => None,
             };
@@ -572,6 +551,35 @@ impl Group {
                 .wait_timeout(state, LOOK)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+        }
+    }
+}
+
+/// What stays of a [`Group`] with whoever has given it away: whether it has failed, and a word to the others.
+#[derive(Clone, Debug)]
+pub struct GroupEnd {
+    rank: usize,
+    shared: Arc<Shared>,
+    links: Option<Arc<Links>>,
+}
+
+impl GroupEnd {
+    /// How the group has failed, if it has.
+    pub fn failure(&self) -> Option<RankFailure> {
+        self.shared.state().failure.clone()
+    }
+
+    /// Lets all ranks know that this one has failed. The first failure counts.
+    pub fn fail(&self, reason: impl Into<String>) {
+        self.fail_as(RankFailure { rank: self.rank, reason: reason.into() });
+    }
+
+    fn fail_as(&self, failure: RankFailure) {
+        let (rank, reason) = (failure.rank as u64, failure.reason.clone());
+        if self.shared.fail(failure)
+            && let Some(links) = &self.links
+        {
+            links.send_to_all(Kind::Fail, rank, "", reason.as_bytes());
         }
     }
 }
@@ -613,7 +621,7 @@ fn listen(
         }
     };
     loop {
-        match receive(&mut stream) {
+        match receive(&mut stream, MOST_BYTES) {
             Ok((Kind::Part, number, name, bytes)) if own == 0 => {
                 shared.put(number, other, Part { name, bytes });
             }
@@ -731,7 +739,7 @@ mod tests {
     fn tell(group: &Group) -> Vec<String> {
         let told = (0..3).map(|n| {
             let own = format!("{} in {n}", group.rank());
-            let all = group.exchange("word", own.as_bytes(), Some(group.limit())).unwrap();
+            let all = group.exchange("word", own.as_bytes()).unwrap();
             all.into_iter()
                 .map(|bytes| String::from_utf8(bytes).unwrap())
                 .collect::<Vec<_>>()
@@ -758,7 +766,7 @@ mod tests {
     fn who_is_missing_or_counts_otherwise_is_named() {
         let all = places(3);
         let said = over_tcp(&all[..2], 0.6, |group| {
-            group.and_then(|group| group.exchange("word", b"", None)).unwrap_err()
+            group.and_then(|group| group.exchange("word", b"")).unwrap_err()
         });
         let first = said[0].to_string();
         assert!(first.ends_with("expected 3 ranks within 0.6 s, got 2; missing: 2"), "{first}");
@@ -766,7 +774,7 @@ mod tests {
         let mut all = places(2);
         all[1].world = 3;
         let said = over_tcp(&all, 5.0, |group| {
-            group.and_then(|group| group.exchange("word", b"", None)).unwrap_err().to_string()
+            group.and_then(|group| group.exchange("word", b"")).unwrap_err().to_string()
         });
         assert_eq!(said, ["rank 1: ranks: expected 2, as rank 0 has it, got 3"; 2]);
     }
@@ -791,7 +799,7 @@ mod tests {
             if group.rank() == 2 {
                 group.fail("a tensor is wrong");
             }
-            group.exchange("word", b"", None).unwrap_err().to_string()
+            group.exchange("word", b"").unwrap_err().to_string()
         });
         assert_eq!(said, ["rank 2: a tensor is wrong"; 3]);
         let said = over_tcp(&places(3), 10.0, |group| {
@@ -799,9 +807,9 @@ mod tests {
             if group.rank() == 1 {
                 return None;
             }
-            Some(group.exchange("word", b"", None).unwrap_err().to_string())
+            Some(group.exchange("word", b"").unwrap_err().to_string())
         });
-        let ended = Some("rank 1: has ended before it has told its word".to_owned());
+        let ended = Some("rank 1: word: has ended before it".to_owned());
         assert_eq!(said, [ended.clone(), None, ended]);
     }
 
@@ -813,13 +821,13 @@ mod tests {
                 if rank == 0 { "word" } else { "number" }
             }
             fn tell(group: &Group) -> String {
-                group.exchange(name(group.rank()), b"", None).unwrap_err().to_string()
+                group.exchange(name(group.rank()), b"").unwrap_err().to_string()
             }
             let all: Vec<_> = groups.iter().map(|group| scope.spawn(|| tell(group))).collect();
             all.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
         });
         assert_eq!(said[0], said[1]);
-        assert!(said[0].contains("expected that it tells its"), "{}", said[0]);
+        assert_eq!(said[0], "rank 1: expected word, as rank 0 has it, got number");
     }
 
     #[test]
@@ -833,7 +841,7 @@ mod tests {
             drop(stream);
         });
         let group = Group::connect(&all[0], Duration::from_secs_f64(0.5)).unwrap();
-        let error = group.exchange("word", b"", None).unwrap_err();
+        let error = group.exchange("word", b"").unwrap_err();
         assert_eq!(error.to_string(), "rank 1: has not been heard of for 0.5 s");
         stranger.join().unwrap();
     }

@@ -54,7 +54,7 @@ pub use device::{Device, DeviceKind, Facts, Memory, Selector};
 pub use element::{DType, Element, ElementType};
 pub use emulated::Mode;
 pub use error::Error;
-pub use group::{Group, Place, RankFailure};
+pub use group::{Group, GroupEnd, Place, RankFailure};
 pub use instance::{Instance, Template};
 pub use lab_emulator as emulator;
 pub use lab_emulator::BlockSize;

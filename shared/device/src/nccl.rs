@@ -157,6 +157,10 @@ impl Api {
         Ok(api)
     }
 
+    pub(crate) fn version(&self) -> String {
+        version(self.number())
+    }
+
     fn number(&self) -> c_int {
         let mut number = 0;
         // SAFETY: writes one integer.
@@ -266,7 +270,7 @@ fn version(number: c_int) -> String {
 /// # Errors
 /// [`Error::NoLibrary`], with what was looked for and how to get it.
 pub fn locate() -> Result<(&'static Path, String), Error> {
-    Api::get().map(|api| (api.path.as_path(), version(api.number())))
+    Api::get().map(|api| (api.path.as_path(), api.version()))
 }
 
 #[cfg(test)]

@@ -184,7 +184,6 @@ fn check_same<M: Trained>(
     model: &M,
     config: &M::Config,
     digest: &str,
-    position: Position,
 ) -> Result<(), Error> {
     let text = |value: Result<String, _>| {
         value.map_err(|e: serde_json::Error| {
@@ -195,19 +194,31 @@ fn check_same<M: Trained>(
         ("model", text(serde_json::to_string(model))?),
         ("configuration", text(serde_json::to_string(config))?),
         ("data and samples", digest.to_owned()),
-        ("position", format!("epoch {}, step {}", position.epoch, position.step)),
     ];
-    let group = ranks.group();
     for (what, value) in own {
-        let all = group.exchange(what, value.as_bytes(), Some(group.limit()))?;
-        if let Some(rank) = all.iter().position(|other| *other != all[0]) {
-            let [first, other] =
-                [0, rank].map(|rank| String::from_utf8_lossy(&all[rank]).into_owned());
-            let reason = format!("{what}: expected {first}, as rank 0 has it, got {other}");
-            return Err(lab_device::Error::Rank { rank, reason }.into());
-        }
+        check_same_value(ranks, what, &value)?;
     }
     Ok(())
+}
+
+fn check_same_value(ranks: &Communicator, what: &str, value: &str) -> Result<(), Error> {
+    let all = ranks.group().exchange(what, value.as_bytes())?;
+    let Some(rank) = all.iter().position(|other| *other != all[0]) else { return Ok(()) };
+    let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&all[rank]).into_owned());
+    let reason = format!("{what}: expected {first}, as rank 0 has it, got {other}");
+    Err(lab_device::Error::Rank { rank, reason }.into())
+}
+
+/// The same of ranks that do not begin at the same step, or whose checkpoints are not of one training.
+fn check_same_position(
+    ranks: Option<&Arc<Communicator>>,
+    position: Position,
+    last_loss: Option<f64>,
+) -> Result<(), Error> {
+    let Some(ranks) = ranks else { return Ok(()) };
+    let Position { epoch, step, .. } = position;
+    let loss = last_loss.map_or(String::new(), |loss| format!(" behind a loss of {loss}"));
+    check_same_value(ranks, "position", &format!("epoch {epoch}, step {step}{loss}"))
 }
 
 impl<S: Step> std::fmt::Debug for Trainer<S> {
@@ -252,9 +263,10 @@ impl<S: Step + 'static> Trainer<S> {
         ranks: Option<Arc<Communicator>>,
     ) -> Result<Self, Error> {
         S::check(&model, &config, data, starts)?;
-        let first = S::initial(&model, &config);
         let position = Position { epoch: 0, step: 0, steps_per_epoch: 0 };
-        let trainer = Self::checked(device, model, config, data, starts, &first, ranks, position)?;
+        check_same_position(ranks.as_ref(), position, None)?;
+        let first = S::initial(&model, &config);
+        let trainer = Self::checked(device, model, config, data, starts, &first, ranks)?;
         let mut numbers = vec![1.0; 2 * NUMBERS];
         numbers[NUMBERS] = S::first_scale(&config);
         trainer.write_progress(&(vec![0; 2 * COUNTS], numbers))?;
@@ -291,8 +303,8 @@ impl<S: Step + 'static> Trainer<S> {
         checkpoint.check()?;
         S::check(model, config, data, starts)?;
         let (model, config) = (*model, *config);
-        let mut trainer =
-            Self::checked(device, model, config, data, starts, parameters, ranks, *position)?;
+        check_same_position(ranks.as_ref(), *position, checkpoint.losses.last().copied())?;
+        let mut trainer = Self::checked(device, model, config, data, starts, parameters, ranks)?;
         if trainer.digest != checkpoint.digest {
             let what = format!("data and {}", S::SAMPLES);
             let expected = "those that it was taken with";
@@ -321,11 +333,10 @@ impl<S: Step + 'static> Trainer<S> {
         starts: &[usize],
         parameters: &Tensors,
         ranks: Option<Arc<Communicator>>,
-        position: Position,
     ) -> Result<Self, Error> {
         let digest = S::digest(data, starts);
         if let Some(ranks) = &ranks {
-            check_same(ranks, &model, &config, &digest, position)?;
+            check_same(ranks, &model, &config, &digest)?;
         }
         let step =
             S::of_rank(device, &model, &config, data, starts.len(), parameters, ranks.as_ref())?;

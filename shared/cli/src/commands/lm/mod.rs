@@ -6,6 +6,7 @@ mod generate;
 mod info;
 mod logits;
 mod profile;
+mod ranks;
 mod recall;
 mod saved;
 mod settings;
