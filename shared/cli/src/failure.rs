@@ -91,6 +91,7 @@ impl From<lab_device::Error> for Failure {
             e if e.is_unavailable() => Self::Unavailable(message),
             e if e.findings().is_some() => Self::Finding(message),
             lab_device::Error::Compile { .. } => Self::Wrong(message),
+            lab_device::Error::Rank { .. } => Self::Refused(message),
             _ => Self::Usage(message),
         }
     }

@@ -181,6 +181,39 @@ impl Cuda {
         }
     }
 
+    /// Lets all other GPUs of this process that can reach this one's memory read and write what its pool has: of memory from a pool
+    /// the driver does not by itself.
+    pub(crate) fn open_pool_to_peers(&self) -> Result<(), Error> {
+        self.enter()?;
+        for other in 0..count()? {
+            let peer = result::device::get(other as i32).map_err(driver("cuDeviceGet"))?;
+            let mut reaches = 0;
+            // SAFETY: both devices were given by the driver; writes one integer.
+            unsafe { sys::cuDeviceCanAccessPeer(&mut reaches, peer, self.device) }
+                .result()
+                .map_err(driver("cuDeviceCanAccessPeer"))?;
+            if other == self.ordinal || reaches == 0 {
+                continue;
+            }
+            // By its words: the names of its fields are not those of every CUDA version.
+            let access = [
+                sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as i32,
+                other as i32,
+                sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as i32,
+            ];
+            const { assert!(size_of::<sys::CUmemAccessDesc>() == size_of::<[i32; 3]>()) };
+            // SAFETY: the pool is the device's own; the description is read before the call returns.
+            unsafe {
+                let pool = result::device::get_default_mem_pool(self.device)
+                    .map_err(driver("cuDeviceGetDefaultMemPool"))?;
+                sys::cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1)
+                    .result()
+                    .map_err(driver("cuMemPoolSetAccess"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Bytes of the device's pool that no buffer has.
     pub(crate) fn kept(&self) -> Result<u64, Error> {
         self.enter()?;
@@ -607,6 +640,16 @@ impl Cuda {
     pub(crate) fn join(&self, stream: &RawStream) -> Result<(), Error> {
         self.enter()?;
         self.order(stream.stream, self.stream)
+    }
+
+    /// What is queued on `then` from now on waits for what is queued on `first` by now; none is the device's own queue.
+    pub(crate) fn order_streams(
+        &self,
+        first: Option<&RawStream>,
+        then: Option<&RawStream>,
+    ) -> Result<(), Error> {
+        self.enter()?;
+        self.order(self.queue(first), self.queue(then))
     }
 
     pub(crate) fn drop_stream(&self, stream: &RawStream) {

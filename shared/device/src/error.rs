@@ -24,6 +24,24 @@ pub enum Error {
         /// What was looked for, and how to get it.
         reason: String,
     },
+    /// Ranks that train together have not met.
+    #[error("{what}: expected {expected}, got {got}")]
+    NoRanks {
+        /// A variable of the environment, or a rank and where it is.
+        what: String,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
+    /// A rank of several has failed: this one or another.
+    #[error("rank {rank}: {reason}")]
+    Rank {
+        /// From 0.
+        rank: usize,
+        /// In its own words, or those of who has missed it.
+        reason: String,
+    },
     /// An instantiation that the kernel's file does not list was asked for where none can be made.
     #[error(
         "{kernel}: expected an instantiation that the stage's build script lists, got '{name}': \
@@ -281,6 +299,7 @@ impl Error {
                 | Self::NoToolkit(_)
                 | Self::NoDisassembler(_)
                 | Self::NoLibrary { .. }
+                | Self::NoRanks { .. }
                 | Self::NoObject { .. }
                 | Self::Unlisted { .. }
                 | Self::Driver { .. }

@@ -70,6 +70,30 @@ impl Stream {
         }
     }
 
+    /// Lets what is launched here from now on wait for what another stream, or the device's own queue, holds by now; the host goes on.
+    pub fn wait_for(&self, other: Option<&Self>) -> Result<(), Error> {
+        self.order(other, true)
+    }
+
+    /// Lets another stream, or the device's own queue, wait for all that was launched here; the host goes on.
+    pub fn hold(&self, other: Option<&Self>) -> Result<(), Error> {
+        self.order(other, false)
+    }
+
+    fn order(&self, other: Option<&Self>, is_first: bool) -> Result<(), Error> {
+        if let Some(other) = other {
+            other.check_device(&self.device)?;
+        }
+        let (Inner::Cuda(cuda), Some(own)) = (&*self.device.inner, &self.raw) else {
+            return Ok(());
+        };
+        let other = other.and_then(|other| other.raw.as_ref());
+        match is_first {
+            true => cuda.order_streams(other, Some(own)),
+            false => cuda.order_streams(Some(own), other),
+        }
+    }
+
     /// Waits, on the host, for all that was launched here.
     pub fn synchronize(&self) -> Result<(), Error> {
         match (&*self.device.inner, &self.raw) {

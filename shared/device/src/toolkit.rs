@@ -93,7 +93,7 @@ fn roots() -> impl Iterator<Item = PathBuf> {
 pub(crate) fn library_directories() -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = roots().flat_map(|root| at_root_libraries(&root)).collect();
     for package in python_packages() {
-        all.extend(["cu13/lib", "cublas/lib"].map(|part| package.join(part)));
+        all.extend(["cu13/lib", "cublas/lib", "nccl/lib"].map(|part| package.join(part)));
     }
     all
 }

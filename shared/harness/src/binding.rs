@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lab_device::dlpack::DLTensor;
-use lab_device::{Bound, Device, DeviceKind, Fill, Graph, Kernel, Launch, Mode, RawBuffer, Stream};
+use lab_device::{
+    Bound, Call, Communicator, Device, DeviceKind, Fill, Graph, Kernel, Launch, Mode, RawBuffer,
+    Stream,
+};
 
 use crate::lifetimes::{SCRATCH_ALIGNMENT, ScratchLayout};
 use crate::plan::{Argument, Initial, Plan, Slot, SlotFacts, SlotKind, Step};
@@ -273,13 +276,28 @@ impl<'a> Binder<'a> {
         if let Some(stream) = stream.as_ref().filter(|_| uses_own_queue) {
             stream.follow()?;
         }
+        let calls = plan.collectives();
+        let side = match plan.communicator() {
+            None => None,
+            Some(communicator) => {
+                communicator.check_same(&calls)?;
+                Some(device.stream()?)
+            }
+        };
         let mut steps = zeros;
-        for (step, dying) in plan.steps().iter().zip(dying) {
-            steps.push(bind(&plan, &memory, step)?);
+        let waits = plan.waits();
+        for ((step, dying), wait) in plan.steps().iter().zip(dying).zip(&waits) {
+            if *wait {
+                steps.push(BoundStep::Wait);
+            }
+            steps.push(bind(&plan, &memory, step, *wait)?);
             // Another slot would have this memory now: a later read is one of what nobody wrote.
             steps.extend(dying.into_iter().map(BoundStep::Poison));
         }
-        Ok(Binding { plan, memory, steps, stream })
+        if waits.last() == Some(&true) {
+            steps.push(BoundStep::Wait);
+        }
+        Ok(Binding { plan, memory, steps, stream, side })
     }
 }
 
@@ -334,11 +352,32 @@ enum BoundStep {
     Launch(Bound),
     Zero(usize),
     Poison(usize),
-    Copy { from: usize, to: usize },
+    Copy {
+        from: usize,
+        to: usize,
+    },
+    /// With the addresses that each call reads and writes.
+    Together {
+        communicator: Arc<Communicator>,
+        calls: Vec<(Call, u64, u64)>,
+    },
+    /// For all collectives under way.
+    Wait,
 }
 
-fn bind(plan: &Plan, memory: &[Memory], step: &Step) -> Result<BoundStep, Error> {
+/// `waits`: whether it does so for collectives, and not only for the step before it.
+fn bind(plan: &Plan, memory: &[Memory], step: &Step, waits: bool) -> Result<BoundStep, Error> {
     Ok(match step {
+        Step::Together { communicator, calls } => {
+            let address = |slot: &crate::plan::Slot| {
+                let Memory { buffer, start } = &memory[slot.index];
+                let size = plan.slots()[slot.index].element.size();
+                buffer.address() + (start + slot.range().start * size) as u64
+            };
+            let calls =
+                calls.iter().map(|(call, from, to)| (call.clone(), address(from), address(to)));
+            BoundStep::Together { communicator: Arc::clone(communicator), calls: calls.collect() }
+        }
         Step::Zero(index) => BoundStep::Zero(*index),
         Step::Copy { from, to } => BoundStep::Copy { from: *from, to: *to },
         Step::Launch { kernel, launch, arguments } => {
@@ -360,7 +399,9 @@ fn bind(plan: &Plan, memory: &[Memory], step: &Step) -> Result<BoundStep, Error>
                 }
             });
             let args = args.collect::<Result<Vec<_>, lab_device::Error>>()?;
-            BoundStep::Launch(kernel.bind_ordered(*launch, &args)?)
+            // It may begin before the launch before it has ended, but not before a collective has.
+            let overlap_previous = launch.overlap_previous && !waits;
+            BoundStep::Launch(kernel.bind_ordered(Launch { overlap_previous, ..*launch }, &args)?)
         }
     })
 }
@@ -369,12 +410,19 @@ fn run_step(
     plan: &Plan,
     memory: &[Memory],
     step: &mut BoundStep,
-    stream: Option<&Stream>,
+    [stream, side]: [Option<&Stream>; 2],
 ) -> Result<(), lab_device::Error> {
     match step {
         // SAFETY: the memory is the binding's, or lent to it while it lives; a buffer is
         // freed when all streams have done with it.
         BoundStep::Launch(bound) => unsafe { bound.run(stream) },
+        BoundStep::Together { communicator, calls } => {
+            let side = side.expect("a plan with collectives has a stream for them");
+            side.wait_for(stream)?;
+            // SAFETY: as above; the plan lets what uses the memory wait.
+            unsafe { communicator.run(calls, side) }
+        }
+        BoundStep::Wait => side.map_or(Ok(()), |side| side.hold(stream)),
         BoundStep::Zero(index) | BoundStep::Poison(index) => {
             let Memory { buffer, start } = &memory[*index];
             let bytes = plan.slots()[*index].bytes();
@@ -412,6 +460,8 @@ pub struct Binding {
     memory: Vec<Memory>,
     steps: Vec<BoundStep>,
     stream: Option<Arc<Stream>>,
+    /// Where collectives run.
+    side: Option<Stream>,
 }
 
 impl Binding {
@@ -426,9 +476,9 @@ impl Binding {
     /// # Errors
     /// What the device reports of one; those behind it are not made.
     pub fn run(&mut self) -> Result<(), lab_device::Error> {
-        let Self { plan, memory, steps, stream } = self;
-        let stream = stream.as_deref();
-        steps.iter_mut().try_for_each(|step| run_step(plan, memory, step, stream))
+        let Self { plan, memory, steps, stream, side } = self;
+        let streams = [stream.as_deref(), side.as_ref()];
+        steps.iter_mut().try_for_each(|step| run_step(plan, memory, step, streams))
     }
 
     /// The time of each of the plan's steps in some runs, alone on the device with a cold L2 cache: the layer that has added it, its
@@ -438,19 +488,30 @@ impl Binding {
     /// What the device reports.
     pub fn time_steps(&mut self, runs: usize) -> Result<Vec<StepTime>, lab_device::Error> {
         let device = self.plan.device().clone();
-        let Self { plan, memory, steps, stream } = self;
+        let Self { plan, memory, steps, stream, side } = self;
+        let streams = [stream.as_deref(), side.as_ref()];
         let mut times: Vec<Vec<Duration>> = vec![Vec::new(); plan.len()];
         // In their order, for scratch is another's as soon as it has ended. The first run does not count.
         for run in 0..=runs.max(1) {
             let mut planned = 0;
             for step in &mut *steps {
                 let is_own = match (&plan.steps()[planned.min(plan.len() - 1)], &*step) {
-                    (_, BoundStep::Poison(_)) => false,
+                    (_, BoundStep::Poison(_) | BoundStep::Wait) => false,
                     (Step::Zero(own), BoundStep::Zero(index)) => own == index,
                     (_, BoundStep::Zero(_)) => false,
-                    (_, BoundStep::Launch(_) | BoundStep::Copy { .. }) => true,
+                    (
+                        _,
+                        BoundStep::Launch(_) | BoundStep::Copy { .. } | BoundStep::Together { .. },
+                    ) => true,
                 };
-                let time = device.time(1, || run_step(plan, memory, step, stream.as_deref()))?;
+                let time = device.time(1, || {
+                    run_step(plan, memory, step, streams)?;
+                    // Timed by the queue that waits for it.
+                    match (&*step, streams) {
+                        (BoundStep::Together { .. }, [stream, Some(side)]) => side.hold(stream),
+                        _ => Ok(()),
+                    }
+                })?;
                 if is_own && run > 0 {
                     times[planned].push(time[0]);
                 }
@@ -463,6 +524,9 @@ impl Binding {
                 Step::Launch { kernel, .. } => kernel.name().to_owned(),
                 Step::Zero(_) => "fill".into(),
                 Step::Copy { .. } => "copy".into(),
+                Step::Together { calls, .. } => {
+                    calls.first().map_or("nothing", |(call, ..)| call.collective.name()).into()
+                }
             };
             let layer = plan.layers()[at].to_string();
             StepTime { at, layer, kernel, time: times[times.len() / 2] }

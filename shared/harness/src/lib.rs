@@ -35,6 +35,7 @@ pub mod posed;
 pub mod problem;
 pub mod progress;
 pub mod qkv;
+mod ranges;
 pub mod record;
 pub mod request;
 pub mod roofline;

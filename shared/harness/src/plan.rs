@@ -25,9 +25,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lab_device::{Arg, ArgKind, DType, Device, ElementType, Kernel, Launch, TensorMap};
+use lab_device::{
+    Arg, ArgKind, Call, Collective, Communicator, DType, Device, ElementType, Kernel, Launch,
+    TensorMap,
+};
 
 use crate::lifetimes::{Piece, ScratchLayout};
+use crate::ranges::Ranges;
 use crate::{Binder, Error, Tensor};
 
 /// How the names of slots begin that one part of a plan leaves to the other.
@@ -271,9 +275,55 @@ pub(crate) enum Step {
         from: usize,
         to: usize,
     },
+    /// What all ranks do together, as one: each call with the slots that it reads and that it writes, which may be one. It runs beside
+    /// the steps behind it, up to the first that uses what it uses.
+    Together {
+        communicator: Arc<Communicator>,
+        calls: Vec<(Call, Slot, Slot)>,
+    },
+}
+
+/// Elements of a slot that a step uses.
+#[derive(Clone, Debug)]
+pub(crate) struct Use {
+    /// Of the slot.
+    pub(crate) index: usize,
+    /// In elements.
+    pub(crate) range: Range<usize>,
+    /// Whether it may write them.
+    pub(crate) written: bool,
+}
+
+impl Use {
+    /// Whether the order of two steps matters that use these.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        (self.written || other.written)
+            && self.index == other.index
+            && self.range.start < other.range.end
+            && other.range.start < self.range.end
+    }
 }
 
 impl Step {
+    /// What it uses, to the element; of a fill or a copy all of a slot.
+    pub(crate) fn elements(&self) -> Vec<Use> {
+        let all = |index: usize, written: bool| Use { index, range: 0..usize::MAX, written };
+        let part =
+            |slot: Slot, written: bool| Use { index: slot.index, range: slot.range(), written };
+        match self {
+            Self::Launch { arguments, .. } => {
+                let slots = arguments.iter().map(|(a, written)| (a.slot(), *written));
+                slots.filter_map(|(slot, written)| Some(part(slot?, written))).collect()
+            }
+            Self::Zero(index) => vec![all(*index, true)],
+            Self::Copy { from, to } => vec![all(*from, false), all(*to, true)],
+            Self::Together { calls, .. } => calls
+                .iter()
+                .flat_map(|(_, from, to)| [part(*from, false), part(*to, true)])
+                .collect(),
+        }
+    }
+
     /// The slots that it uses, as indices, and whether it may write each.
     fn uses(&self) -> Vec<(usize, bool)> {
         match self {
@@ -283,6 +333,10 @@ impl Step {
             }
             Self::Zero(index) => vec![(*index, true)],
             Self::Copy { from, to } => vec![(*from, false), (*to, true)],
+            Self::Together { calls, .. } => calls
+                .iter()
+                .flat_map(|(_, from, to)| [(from.index, false), (to.index, true)])
+                .collect(),
         }
     }
 
@@ -312,6 +366,11 @@ impl Step {
             }
             Self::Zero(index) => Self::Zero(index_of(index)),
             Self::Copy { from, to } => Self::Copy { from: index_of(from), to: index_of(to) },
+            Self::Together { communicator, calls } => {
+                let calls =
+                    calls.iter().map(|(call, from, to)| (call.clone(), moved(*from), moved(*to)));
+                Self::Together { communicator: Arc::clone(communicator), calls: calls.collect() }
+            }
         }
     }
 }
@@ -494,7 +553,7 @@ impl Plan {
             let whole =
                 |index: usize| places[index].len == self.slots[places[index].index].elements();
             let is_whole = match *step {
-                Step::Launch { .. } => true,
+                Step::Launch { .. } | Step::Together { .. } => true,
                 Step::Zero(index) => whole(index),
                 Step::Copy { from, to } => whole(from) && whole(to),
             };
@@ -521,7 +580,7 @@ impl Plan {
         let arguments = || {
             self.steps.iter().flat_map(|step| match step {
                 Step::Launch { arguments, .. } => arguments.as_slice(),
-                Step::Zero(_) | Step::Copy { .. } => &[],
+                Step::Zero(_) | Step::Copy { .. } | Step::Together { .. } => &[],
             })
         };
         let is_copied = |index: usize| {
@@ -672,6 +731,11 @@ impl Plan {
         }
         let overlaps =
             |step: &Step| matches!(step, Step::Launch { launch, .. } if launch.overlap_previous);
+        // A collective may still run when the run's last step begins.
+        let together = self.steps.iter().filter(|step| matches!(step, Step::Together { .. }));
+        for (slot, _) in together.flat_map(Step::uses) {
+            lives[slot].end = self.steps.len();
+        }
         for life in lives.iter_mut().filter(|life| life.end > 0) {
             while self.steps.get(life.end).is_some_and(overlaps) {
                 life.end += 1;
@@ -712,7 +776,7 @@ impl Plan {
     pub fn launches(&self) -> Vec<(Kernel, Launch)> {
         let launched = self.steps.iter().filter_map(|step| match step {
             Step::Launch { kernel, launch, .. } => Some((kernel.clone(), *launch)),
-            Step::Zero(_) | Step::Copy { .. } => None,
+            Step::Zero(_) | Step::Copy { .. } | Step::Together { .. } => None,
         });
         launched.collect()
     }
@@ -831,6 +895,217 @@ impl Plan {
         self.push_step(Step::Copy { from: from.index, to: to.index });
     }
 
+    /// Adds a collective over a slot or a part of one, where it lies.
+    ///
+    /// # Errors
+    /// As [`Plan::together`].
+    pub fn all_reduce(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        slot: Slot,
+    ) -> Result<(), Error> {
+        self.together(communicator, Collective::AllReduce, &[(slot, slot)])
+    }
+
+    /// Adds a step of all ranks: the same collective for each of these pairs of slots, of which it reads the first and writes the
+    /// second. They are one, or lie apart; how many elements each has, [`Collective`] says. The step runs on a stream of its own beside
+    /// those behind it, and the first that uses what it uses waits for it, as the end of a run does.
+    ///
+    /// # Errors
+    /// The communicator is another device's; a slot holds structs, is an input that would be written, is of another type or length than
+    /// the other of its pair; two overlap, of which one is written.
+    pub fn together(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        collective: Collective,
+        pairs: &[(Slot, Slot)],
+    ) -> Result<(), Error> {
+        let step = self.together_step(communicator, collective, pairs)?;
+        self.push_step(step);
+        Ok(())
+    }
+
+    fn together_step(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        collective: Collective,
+        pairs: &[(Slot, Slot)],
+    ) -> Result<Step, Error> {
+        if !self.device.is(communicator.device()) {
+            return Err(Error::bad(
+                "communicator",
+                self.device.name(),
+                communicator.device().name(),
+            ));
+        }
+        let world = communicator.world();
+        let mut calls: Vec<(Call, Slot, Slot)> = Vec::new();
+        for &(from, to) in pairs {
+            self.check_own(from)?;
+            self.check_own(to)?;
+            let [read, written] = [from, to].map(|slot| &self.slots[slot.index]);
+            let name = match written.name.as_str() {
+                "" => match &*self.layer {
+                    "" => "scratch".to_owned(),
+                    layer => format!("scratch of {layer}"),
+                },
+                name => name.to_owned(),
+            };
+            let refuse = |expected: String, got: String| {
+                Err(Error::Tensor { name: name.clone(), expected, got })
+            };
+            let Some(dtype) = read.element.dtype() else {
+                return refuse("numbers".into(), read.element.to_string());
+            };
+            if written.element != read.element {
+                return refuse(read.element.to_string(), written.element.to_string());
+            }
+            if written.kind == SlotKind::Input {
+                return refuse(
+                    "a slot to write to".into(),
+                    format!("the input '{}'", written.name),
+                );
+            }
+            let count = match collective {
+                Collective::ReduceScatter => to.len,
+                _ => from.len,
+            };
+            let [reads, writes] = collective.elements(count, world);
+            if [from.len, to.len] != [reads, writes] {
+                let what = format!("{reads} elements into {writes}");
+                return refuse(what, format!("{} into {}", from.len, to.len));
+            }
+            let of = if to.range() == (0..written.elements()) {
+                name
+            } else {
+                format!("{name}[{}..{}]", to.start, to.start + to.len)
+            };
+            calls.push((Call { collective, dtype, count, of }, from, to));
+        }
+        let uses: Vec<[Use; 2]> = calls
+            .iter()
+            .map(|(_, from, to)| {
+                [(from, false), (to, true)].map(|(slot, written)| Use {
+                    index: slot.index,
+                    range: slot.range(),
+                    written,
+                })
+            })
+            .collect();
+        for (n, (call, from, to)) in calls.iter().enumerate() {
+            let in_itself = from != to && uses[n][0].meets(&uses[n][1]);
+            let others = uses[..n].iter().flatten();
+            let meets_other =
+                others.into_iter().any(|other| uses[n].iter().any(|own| own.meets(other)));
+            if in_itself || meets_other {
+                return Err(Error::Tensor {
+                    name: call.of.clone(),
+                    expected: "memory that lies apart".into(),
+                    got: "memory of another part of the collective".into(),
+                });
+            }
+        }
+        Ok(Step::Together { communicator: Arc::clone(communicator), calls })
+    }
+
+    /// Sums a slot over all ranks, in pieces of about so many elements each as soon as the steps from `first` on have written it for
+    /// the last time: the rest of them runs beside that. What no step has written is summed at the end.
+    ///
+    /// # Errors
+    /// As [`Plan::together`]; pieces of no elements.
+    pub fn all_reduce_when_written(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        slot: Slot,
+        first: usize,
+        piece: usize,
+    ) -> Result<(), Error> {
+        if piece == 0 {
+            return Err(Error::bad("elements of a piece", "at least 1", 0));
+        }
+        let layer = Arc::clone(&self.layer);
+        // From the last step to the first: the elements that it is the last to use.
+        let mut seen = Ranges::default();
+        let mut ready: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
+        for at in (first..self.steps.len()).rev() {
+            let mut new = Vec::new();
+            for Use { index, range, .. } in self.steps[at].elements() {
+                let range = range.start.max(slot.start)..range.end.min(slot.start + slot.len);
+                if index == slot.index && range.start < range.end {
+                    new.extend(seen.add(range));
+                }
+            }
+            if !new.is_empty() {
+                ready.push((at, new));
+            }
+        }
+        // In the order of the steps again; what is large enough goes at once, the rest when all is there.
+        let mut waiting = Ranges::default();
+        let mut sent = Ranges::default();
+        let mut insertions: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
+        for (at, ranges) in ready.into_iter().rev() {
+            ranges.into_iter().for_each(|range| drop(waiting.add(range)));
+            let large = waiting.take(|range| range.len() >= piece);
+            if !large.is_empty() {
+                large.iter().for_each(|range| drop(sent.add(range.clone())));
+                insertions.push((at + 1, large));
+            }
+        }
+        let rest = sent.add(slot.range());
+        if !rest.is_empty() {
+            insertions.push((self.steps.len(), rest));
+        }
+        // The last first, so that places before stay what they are.
+        for (at, ranges) in insertions.into_iter().rev() {
+            let part = |range: &Range<usize>| Slot { start: range.start, len: range.len(), ..slot };
+            let pairs: Vec<(Slot, Slot)> =
+                ranges.iter().map(|range| (part(range), part(range))).collect();
+            let step = self.together_step(communicator, Collective::AllReduce, &pairs)?;
+            self.steps.insert(at, step);
+            self.layers.insert(at, Arc::clone(&layer));
+        }
+        Ok(())
+    }
+
+    /// The collectives of a run, in their order.
+    pub fn collectives(&self) -> Vec<Call> {
+        let of = |step: &Step| match step {
+            Step::Together { calls, .. } => calls.iter().map(|(call, ..)| call.clone()).collect(),
+            Step::Launch { .. } | Step::Zero(_) | Step::Copy { .. } => Vec::new(),
+        };
+        self.steps.iter().flat_map(of).collect()
+    }
+
+    /// Of its collectives, if there are any.
+    pub fn communicator(&self) -> Option<&Arc<Communicator>> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Together { communicator, .. } => Some(communicator),
+            Step::Launch { .. } | Step::Zero(_) | Step::Copy { .. } => None,
+        })
+    }
+
+    /// Of each step, whether it must wait for the collectives that are under way; and, behind the last, whether a run must.
+    pub(crate) fn waits(&self) -> Vec<bool> {
+        let mut under_way: Vec<Use> = Vec::new();
+        let mut waits: Vec<bool> = Vec::with_capacity(self.steps.len() + 1);
+        for step in &self.steps {
+            let uses = step.elements();
+            let is_together = matches!(step, Step::Together { .. });
+            // Collectives follow each other on their stream.
+            let wait = !is_together
+                && uses.iter().any(|own| under_way.iter().any(|other| own.meets(other)));
+            if wait {
+                under_way.clear();
+            }
+            if is_together {
+                under_way.extend(uses);
+            }
+            waits.push(wait);
+        }
+        waits.push(!under_way.is_empty());
+        waits
+    }
+
     /// Cuts it before the first step that uses one of these slots: what can be run before they are there, such as the
     /// forward pass before the gradient of its result, and what is left. Scratch that the first part leaves to the
     /// second is in both a [`SlotKind::State`] of one name, of which [`is_left`](SlotFacts::is_left) is true; an output that the
@@ -873,7 +1148,7 @@ impl Plan {
             match first_use {
                 Some(Step::Zero(_)) => true,
                 Some(Step::Copy { to, .. }) => *to == slot,
-                Some(Step::Launch { .. }) | None => false,
+                Some(Step::Launch { .. } | Step::Together { .. }) | None => false,
             }
         };
         let left: BTreeSet<usize> = both

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use lab_device::cublas;
+use lab_device::nccl;
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Build, Device, Selector, toolkit};
 use serde_json::json;
@@ -120,6 +121,14 @@ fn examine() -> Vec<Line> {
             needed_for: "showing it beside matmul's versions",
             found: cublas::locate().map(|p| p.display().to_string()).map_err(text),
             fix: "install the CUDA toolkit and set CUDA_HOME, or: pip install nvidia-cublas (of CUDA 12: nvidia-cublas-cu12); everything else works without",
+        },
+        Line {
+            what: "NCCL",
+            needed_for: "training on several GPUs",
+            found: nccl::locate()
+                .map(|(p, version)| format!("{version}, {}", p.display()))
+                .map_err(text),
+            fix: "pip install nvidia-nccl-cu12 (of CUDA 13: nvidia-nccl-cu13), or set LAB_NCCL to the file libnccl.so.2; everything else works without",
         },
         Line {
             what: "cache",

@@ -10,6 +10,7 @@ mod history;
 mod inline_ptx;
 mod kernel;
 mod lm;
+mod lm_ranks;
 mod lstm;
 mod lstm_refuses;
 mod mlp;

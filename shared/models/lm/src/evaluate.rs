@@ -7,7 +7,7 @@ use lab_harness::{Binding, Error, Tensor, Tensors};
 use lab_layers::{HeadLoss, Memory, Tape};
 use lab_training::Step as _;
 
-use crate::step::{TARGETS, add_data, add_windows};
+use crate::step::{Share, TARGETS, add_data, add_windows};
 use crate::store::{Store, WEIGHTS, upload};
 use crate::{Config, Model, Tokens, Trainer};
 
@@ -186,7 +186,7 @@ fn planned(
     let order = plan.state_of_zeros(ORDER, DType::I32, &[batch]);
     let counts = plan.zeros(DType::I64, 2 * COUNTS);
     let (weights, int8) = store.add(&mut plan, dtype);
-    let windows = add_windows(&mut plan, data, order, counts, [batch, window])?;
+    let windows = add_windows(&mut plan, data, order, counts, window, Share::all(batch))?;
     let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None).with_int8(int8);
     let y = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
     let out = add_head(&mut tape, y, windows.targets)?;

@@ -1,6 +1,8 @@
 //! A training step: its slots, and what it launches.
 
-use lab_device::{DType, Device, Launch};
+use std::sync::Arc;
+
+use lab_device::{Communicator, DType, Device, Launch};
 use lab_harness::binding::StepTime;
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
@@ -53,17 +55,44 @@ pub(crate) fn add_data(plan: &mut Plan, tokens: usize, has_targets: bool) -> [Sl
     [ids, wanted]
 }
 
+/// Which of a step's windows a device has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    /// The first.
+    pub(crate) first: usize,
+    /// How many.
+    pub(crate) windows: usize,
+    /// Of a step of all devices.
+    pub(crate) of_step: usize,
+}
+
+impl Share {
+    /// Of one device alone.
+    pub(crate) fn all(windows: usize) -> Self {
+        Self { first: 0, windows, of_step: windows }
+    }
+
+    /// Of one rank of several: as many as the others, behind those of the ranks before it.
+    fn of_rank(of_step: usize, rank: usize, world: usize) -> Self {
+        let windows = of_step / world;
+        Self { first: rank * windows, windows, of_step }
+    }
+}
+
 /// Adds the launch that takes the windows of a step from the tokens and their targets.
 pub(crate) fn add_windows(
     plan: &mut Plan,
     [tokens, wanted]: [Slot; 2],
     order: Slot,
     counts: Slot,
-    [batch, window]: [usize; 2],
+    window: usize,
+    share: Share,
 ) -> Result<Windows, Error> {
+    let Share { first, windows: batch, of_step } = share;
     let [inputs, targets] = [(); 2].map(|()| plan.scratch(DType::I32, batch * window));
     let gather = plan.device().kernel(&kernels::BATCH, "gather_tokens")?;
-    let all = arguments![tokens, wanted, order, counts, inputs, targets, windows: order.len(), S: window, B: batch];
+    let windows = order.len();
+    let all = arguments![tokens, wanted, order, counts, inputs, targets, windows, S: window, B: batch, first, G: of_step];
     plan.launch(&gather, gather.grid_over(batch * window)?, all)?;
     Ok(Windows { inputs, targets })
 }
@@ -104,6 +133,7 @@ impl Step {
             &parameters,
             [config.window + 1, config.windows_of_step()],
             false,
+            None,
         )?;
         Ok(plan.peak_bytes())
     }
@@ -146,7 +176,13 @@ impl Step {
     }
 }
 
-/// The plan of a step on so many tokens, of an epoch of so many windows.
+/// Elements of a piece of the gradients that is summed over all ranks while the backward pass goes on: at most 16 MB, of which a GPU's
+/// links have their full rate, and of a smaller model a 32nd.
+fn summed_at_once(parameters: usize) -> usize {
+    (parameters / 32).clamp(1 << 10, 1 << 22)
+}
+
+/// The plan of a step on so many tokens, of an epoch of so many windows; of one rank of several where there is a communicator.
 fn plan(
     device: &Device,
     model: &Model,
@@ -154,9 +190,19 @@ fn plan(
     parameters: &Parameters,
     [tokens, windows]: [usize; 2],
     has_targets: bool,
+    ranks: Option<&Arc<Communicator>>,
 ) -> Result<(Plan, Slots), Error> {
     let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
-    let of_step = config.windows_of_step();
+    let (rank, world) = ranks.map_or((0, 1), |ranks| (ranks.rank(), ranks.world()));
+    if !batch.is_multiple_of(world) {
+        return Err(Error::bad(
+            "batch",
+            format!("a multiple of {world}, the number of ranks"),
+            batch,
+        ));
+    }
+    let (of_step, batch) = (config.windows_of_step(), batch / world);
+    let share = Share::of_rank(of_step, rank, world);
     let steps = windows.div_ceil(of_step);
     let mut plan = Plan::new(device);
     let len = parameters.len();
@@ -175,12 +221,18 @@ fn plan(
     let progress = Progress { counts, numbers };
     let loss = plan.scratch(DType::F64, 1);
 
-    let windows = add_windows(&mut plan, data, order, counts, [of_step, window])?;
-    let row_losses = plan.scratch(DType::F32, of_step * window);
-    // Of all parts: each adds its share of the mean's gradient.
+    let windows = add_windows(&mut plan, data, order, counts, window, share)?;
+    let row_losses = plan.scratch(DType::F32, share.windows * window);
+    // Of all parts and ranks: each adds its share of the mean's gradient.
     let count = CrossEntropy::add_count(&mut plan, windows.targets, model.vocabulary)?;
+    if let Some(ranks) = ranks {
+        plan.within("count", |plan| plan.all_reduce(ranks, count))?;
+    }
     let weights = copy.unwrap_or(masters);
-    let (rate, seed, step) = (config.dropout, config.seed, progress.steps_taken());
+    // What one rank drops says nothing about what another does.
+    let seed = config.seed.wrapping_add((rank as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let (rate, step) = (config.dropout, progress.steps_taken());
+    let mut first_of_part = 0;
     let mut dropouts = Dropouts { rate, seed, step, next: 0 };
     for part in 0..accumulate {
         let rows = batch * window;
@@ -204,9 +256,15 @@ fn plan(
         };
         tape.linear_cross_entropy(model.head(), y, head)?;
         dropouts = tape.dropouts().expect("those that it was given");
+        first_of_part = tape.plan().len();
         tape.add_backward(&[])?;
     }
+    // Its own part of the mean over all ranks.
     CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss))?;
+    if let Some(ranks) = ranks {
+        plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
+        plan.all_reduce_when_written(ranks, gradients, first_of_part, summed_at_once(len))?;
+    }
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
     plan.launch(&record, Launch::new(1, 1), arguments![loss, counts, losses])?;
@@ -270,9 +328,21 @@ impl training::Step for Step {
         windows: usize,
         all: &Tensors,
     ) -> Result<Self, training::Error> {
+        Self::of_rank(device, model, config, data, windows, all, None)
+    }
+
+    fn of_rank(
+        device: &Device,
+        model: &Model,
+        config: &Config,
+        data: &Tokens,
+        windows: usize,
+        all: &Tensors,
+        ranks: Option<&Arc<Communicator>>,
+    ) -> Result<Self, training::Error> {
         let parameters = model.parameters();
         let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
-        let (plan, slots) = plan(device, model, config, &parameters, sizes, has_targets)?;
+        let (plan, slots) = plan(device, model, config, &parameters, sizes, has_targets, ranks)?;
         let tokens = Tensor::new(&[data.ids.len()], &data.ids);
         let targets = data.targets.as_ref().map(|all| Tensor::new(&[all.len()], all));
         let masters = parameters.pack(DType::F32, all);

@@ -3,8 +3,10 @@
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use lab_device::{Device, Graph};
+use lab_device::{Communicator, Device, Graph};
 use lab_harness::plan::Slot;
 use lab_harness::progress::{COUNTS, NUMBERS, SKIPPED, STEP, STOPPED, TAKEN};
 use lab_harness::{Binding, Tensor, Tensors};
@@ -85,6 +87,28 @@ pub trait Step: Sized {
         parameters: &Tensors,
     ) -> Result<Self, Error>;
 
+    /// The same of one rank of several, which does its share of each step: the samples of a step are those of all ranks.
+    ///
+    /// # Errors
+    /// As [`Step::new`]; a step that only one device does, or whose samples the ranks cannot share.
+    fn of_rank(
+        device: &Device,
+        model: &Self::Model,
+        config: &<Self::Model as Trained>::Config,
+        data: &Self::Data,
+        samples: usize,
+        parameters: &Tensors,
+        ranks: Option<&Arc<Communicator>>,
+    ) -> Result<Self, Error> {
+        match ranks {
+            None => Self::new(device, model, config, data, samples, parameters),
+            Some(ranks) => {
+                let expected = format!("1: {} are trained on one device", Self::Model::STAGE);
+                Err(lab_harness::Error::bad("ranks", expected, ranks.world()).into())
+            }
+        }
+    }
+
     /// Its launches, with their memory.
     fn binding(&self) -> &Binding;
 
@@ -148,6 +172,53 @@ pub struct Trainer<S: Step> {
     several: Graph<'static>,
     together: usize,
     step: Rc<RefCell<S>>,
+    /// Of one rank of several.
+    ranks: Option<Arc<Communicator>>,
+    /// How long the slowest step took so far.
+    slowest: Option<Duration>,
+}
+
+/// Refuses ranks that would not train one model together.
+fn check_same<M: Trained>(
+    ranks: &Communicator,
+    model: &M,
+    config: &M::Config,
+    digest: &str,
+) -> Result<(), Error> {
+    let text = |value: Result<String, _>| {
+        value.map_err(|e: serde_json::Error| {
+            lab_harness::Error::bad("model and configuration", "what JSON has", e)
+        })
+    };
+    let own = [
+        ("model", text(serde_json::to_string(model))?),
+        ("configuration", text(serde_json::to_string(config))?),
+        ("data and samples", digest.to_owned()),
+    ];
+    for (what, value) in own {
+        check_same_value(ranks, what, &value)?;
+    }
+    Ok(())
+}
+
+fn check_same_value(ranks: &Communicator, what: &str, value: &str) -> Result<(), Error> {
+    let all = ranks.group().exchange(what, value.as_bytes())?;
+    let Some(rank) = all.iter().position(|other| *other != all[0]) else { return Ok(()) };
+    let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&all[rank]).into_owned());
+    let reason = format!("{what}: expected {first}, as rank 0 has it, got {other}");
+    Err(lab_device::Error::Rank { rank, reason }.into())
+}
+
+/// The same of ranks that do not begin at the same step, or whose checkpoints are not of one training.
+fn check_same_position(
+    ranks: Option<&Arc<Communicator>>,
+    position: Position,
+    last_loss: Option<f64>,
+) -> Result<(), Error> {
+    let Some(ranks) = ranks else { return Ok(()) };
+    let Position { epoch, step, .. } = position;
+    let loss = last_loss.map_or(String::new(), |loss| format!(" behind a loss of {loss}"));
+    check_same_value(ranks, "position", &format!("epoch {epoch}, step {step}{loss}"))
 }
 
 impl<S: Step> std::fmt::Debug for Trainer<S> {
@@ -175,9 +246,27 @@ impl<S: Step + 'static> Trainer<S> {
         data: &S::Data,
         starts: &[usize],
     ) -> Result<Self, Error> {
+        Self::of_rank(device, model, config, data, starts, None)
+    }
+
+    /// The same as one rank of several, all of which train one model on the same data: a step's samples are shared among them, and
+    /// what they learn is added up. The configuration is that of a training on one device.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`]; a rank that has another model, configuration, data or samples, or has failed.
+    pub fn of_rank(
+        device: &Device,
+        model: S::Model,
+        config: <S::Model as Trained>::Config,
+        data: &S::Data,
+        starts: &[usize],
+        ranks: Option<Arc<Communicator>>,
+    ) -> Result<Self, Error> {
         S::check(&model, &config, data, starts)?;
-        let trainer =
-            Self::checked(device, model, config, data, starts, &S::initial(&model, &config))?;
+        let position = Position { epoch: 0, step: 0, steps_per_epoch: 0 };
+        check_same_position(ranks.as_ref(), position, None)?;
+        let first = S::initial(&model, &config);
+        let trainer = Self::checked(device, model, config, data, starts, &first, ranks)?;
         let mut numbers = vec![1.0; 2 * NUMBERS];
         numbers[NUMBERS] = S::first_scale(&config);
         trainer.write_progress(&(vec![0; 2 * COUNTS], numbers))?;
@@ -196,10 +285,26 @@ impl<S: Step + 'static> Trainer<S> {
         data: &S::Data,
         starts: &[usize],
     ) -> Result<Self, Error> {
+        Self::resume_rank(device, checkpoint, data, starts, None)
+    }
+
+    /// The same as one rank of several, on as many as there are now: see [`Trainer::of_rank`].
+    ///
+    /// # Errors
+    /// As [`Trainer::resume`] and [`Trainer::of_rank`].
+    pub fn resume_rank(
+        device: &Device,
+        checkpoint: &Checkpoint<S::Model>,
+        data: &S::Data,
+        starts: &[usize],
+        ranks: Option<Arc<Communicator>>,
+    ) -> Result<Self, Error> {
         let Checkpoint { model, config, position, parameters, .. } = checkpoint;
         checkpoint.check()?;
         S::check(model, config, data, starts)?;
-        let mut trainer = Self::checked(device, *model, *config, data, starts, parameters)?;
+        let (model, config) = (*model, *config);
+        check_same_position(ranks.as_ref(), *position, checkpoint.losses.last().copied())?;
+        let mut trainer = Self::checked(device, model, config, data, starts, parameters, ranks)?;
         if trainer.digest != checkpoint.digest {
             let what = format!("data and {}", S::SAMPLES);
             let expected = "those that it was taken with";
@@ -227,8 +332,14 @@ impl<S: Step + 'static> Trainer<S> {
         data: &S::Data,
         starts: &[usize],
         parameters: &Tensors,
+        ranks: Option<Arc<Communicator>>,
     ) -> Result<Self, Error> {
-        let step = S::new(device, &model, &config, data, starts.len(), parameters)?;
+        let digest = S::digest(data, starts);
+        if let Some(ranks) = &ranks {
+            check_same(ranks, &model, &config, &digest)?;
+        }
+        let step =
+            S::of_rank(device, &model, &config, data, starts.len(), parameters, ranks.as_ref())?;
         let step = Rc::new(RefCell::new(step));
         let record = |steps: usize| {
             let step = Rc::clone(&step);
@@ -238,9 +349,22 @@ impl<S: Step + 'static> Trainer<S> {
         let together =
             (RECORDED / step.borrow().binding().plan().kernels().len()).clamp(1, TOGETHER);
         let [one, several] = [record(1)?, record(together)?];
-        let digest = S::digest(data, starts);
         let (starts, epoch, done) = (starts.to_vec(), 0, 0);
-        Ok(Self { model, config, starts, digest, epoch, done, one, several, together, step })
+        let slowest = None;
+        Ok(Self {
+            model,
+            config,
+            starts,
+            digest,
+            epoch,
+            done,
+            one,
+            several,
+            together,
+            step,
+            ranks,
+            slowest,
+        })
     }
 
     /// What is trained.
@@ -261,6 +385,11 @@ impl<S: Step + 'static> Trainer<S> {
     /// Kernel launches a step.
     pub fn launches(&self) -> usize {
         self.step.borrow().binding().plan().kernels().len()
+    }
+
+    /// The ranks of which it is one, if there are several.
+    pub fn ranks(&self) -> Option<&Arc<Communicator>> {
+        self.ranks.as_ref()
     }
 
     fn course(&self) -> Course {
@@ -317,14 +446,39 @@ impl<S: Step + 'static> Trainer<S> {
     pub fn run(&mut self, most: usize) -> Result<Option<Epoch>, Error> {
         let end = self.done.saturating_add(most).min(self.steps_per_epoch());
         while self.done < end {
-            let chunk = (end - self.done).min(UNWATCHED);
+            let mut chunk = (end - self.done).min(UNWATCHED);
+            // Of how long a step takes, the watch over several knows when it has seen one.
+            if self.ranks.is_some() && self.slowest.is_none() {
+                chunk = 1;
+            }
+            let begun = Instant::now();
+            let ranks = self.ranks.clone();
+            let watch = ranks.as_ref().map(|ranks| {
+                let expected = self.slowest.unwrap_or_default() * 2 * chunk as u32;
+                let what = match chunk {
+                    1 => format!("step {} with its collectives", self.done),
+                    _ => format!(
+                        "steps {} to {} with their collectives",
+                        self.done,
+                        self.done + chunk - 1
+                    ),
+                };
+                ranks.watch(&what, ranks.group().limit() + expected)
+            });
             for _ in 0..chunk / self.together {
                 self.several.launch()?;
             }
             for _ in 0..chunk % self.together {
                 self.one.launch()?;
             }
-            let (counts, _) = self.progress()?;
+            let progress = self.progress();
+            drop(watch);
+            if let Some(ranks) = &self.ranks {
+                // What has come of an aborted step means nothing.
+                ranks.group().check()?;
+                self.slowest = self.slowest.max(Some(begun.elapsed() / chunk as u32));
+            }
+            let (counts, _) = progress?;
             let before = std::mem::replace(&mut self.done, counts[COUNTS + STEP] as usize);
             if counts[COUNTS + STOPPED] != 0 {
                 let order = self.course().order(&self.starts, self.epoch);

@@ -8,6 +8,7 @@ mod info;
 mod logits;
 mod profile;
 mod quantize;
+mod ranks;
 mod recall;
 mod saved;
 mod settings;

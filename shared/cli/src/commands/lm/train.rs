@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::emulator::shown_lines;
-use lab_device::{Arithmetic, Device};
+use lab_device::{Arithmetic, Communicator, Device, Group};
 use lab_harness::Error;
 use lab_lm::{Checkpoint, Evaluator, Position, Sampler, Tokenizer, Trainer, Writer};
 use serde_json::json;
 
 use super::bits;
+use super::ranks::Ranks;
 use super::saved::{self, Look, Notes};
 use super::settings::Settings;
-use super::texts::{self, Split};
+use super::texts::{self, Corpus, Split};
 use crate::commands::run::check_target;
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
 use crate::commands::training::{beside, digits, name};
@@ -53,6 +55,10 @@ pub(crate) struct Arguments {
     /// Steps after which the file is written anew, at the next look; it is at the end, and where Ctrl-C stops
     #[arg(long, default_value_t = 500)]
     keep_every: usize,
+    /// GPUs of this host to train on, each of which takes a batch of windows a step; on the emulator, so many emulated ones. On GPUs
+    /// of several hosts: start it with torchrun, srun or mpirun
+    #[arg(long)]
+    gpus: Option<usize>,
     /// The most windows of a look at what is held out
     #[arg(long, default_value_t = 64)]
     look_windows: usize,
@@ -61,6 +67,8 @@ pub(crate) struct Arguments {
 /// A training under way.
 struct Run<'a> {
     trainer: Trainer,
+    /// Where it is one of several ranks, all of them.
+    ranks: Option<Arc<Communicator>>,
     /// Where something is held out: what it is judged with, and its windows.
     judge: Option<(Evaluator, Vec<usize>)>,
     notes: Notes,
@@ -78,69 +86,119 @@ struct Run<'a> {
     written: usize,
 }
 
+/// What all ranks of a training begin with.
+struct Prepared {
+    /// Of all ranks: a batch is that of all of them together.
+    settings: Settings,
+    corpus: Corpus,
+    split: Split,
+    /// Of a training that goes on.
+    begun: Option<(Checkpoint, Notes)>,
+}
+
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     lab_checker::out::outlive_readers();
-    let Arguments { settings, out, resume, look_windows, .. } = arguments;
+    let mut settings = arguments.settings.clone();
     settings.check()?;
     if arguments.sample_prompt.is_empty() {
         return Err(Error::bad("--sample-prompt", "one byte at least", "none").into());
     }
-    let begun = if *resume { Some(stopped(out, settings)?) } else { None };
+    let ranks = Ranks::new(arguments.gpus)?;
+    settings.sizes.batch *= ranks.world();
+    settings.check()?;
+    let prepare = || prepare(settings, arguments, &ranks);
+    ranks.run(common, prepare, |prepared, device, group| {
+        train(common, arguments, prepared, device, group)
+    })
+}
+
+fn prepare(settings: Settings, arguments: &Arguments, ranks: &Ranks) -> Result<Prepared, Failure> {
+    let Arguments { out, resume, .. } = arguments;
+    let begun = if *resume { Some(stopped(out, &settings)?) } else { None };
     let corpus = texts::read(&settings.texts, || Ok(Tokenizer::Bytes))?;
     let known = settings.sizes.vocabulary;
     if let Some(needed) = corpus.vocabulary.filter(|needed| *needed > known) {
         let expected = format!("at least {needed}, of which the tokens are");
         return Err(Error::bad("--vocabulary", expected, known).into());
     }
-    let Split { trained, held_out } =
-        Split::new(&corpus, settings.held_out, settings.sizes.window)?;
-    let data = &corpus.data;
+    let split = Split::new(&corpus, settings.held_out, settings.sizes.window)?;
+    if ranks.is_first() {
+        for path in [out, &beside(out, "loss.svg"), &beside(out, "log.jsonl")] {
+            check_target(path)?;
+        }
+        let kept = saved::tokenizer_file(out);
+        if corpus.tokenizer.is_none() && kept.exists() {
+            let expected = format!("none beside {}, whose tokens are bytes", out.display());
+            return Err(Error::bad("tokenizer", expected, kept.display()).into());
+        }
+        if !resume && out.exists() {
+            let out = out.display();
+            eprintln!(
+                "{out} holds a model, which this training replaces (--resume goes on with one that was stopped)"
+            );
+        }
+    }
+    Ok(Prepared { settings, corpus, split, begun })
+}
+
+/// One rank's part, or all of a training that has one.
+fn train(
+    common: &Common,
+    arguments: &Arguments,
+    prepared: &Prepared,
+    device: Device,
+    group: Option<Group>,
+) -> Result<(), Failure> {
+    let Prepared { settings, corpus, split: Split { trained, held_out }, begun } = prepared;
+    let Arguments { out, look_windows, .. } = arguments;
     let [curve, log] = ["loss.svg", "log.jsonl"].map(|ending| beside(out, ending));
-    for path in [out, &curve, &log] {
-        check_target(path)?;
-    }
     let kept = saved::tokenizer_file(out);
-    if corpus.tokenizer.is_none() && kept.exists() {
-        let expected = format!("none beside {}, whose tokens are bytes", out.display());
-        return Err(Error::bad("tokenizer", expected, kept.display()).into());
-    }
-    if !resume && out.exists() {
-        let out = out.display();
-        eprintln!(
-            "{out} holds a model, which this training replaces (--resume goes on with one that was stopped)"
-        );
-    }
-    let device = common.open()?;
-    let trainer = match &begun {
-        Some((checkpoint, _)) => Trainer::resume(&device, checkpoint, data, &trained)?,
+    let data = &corpus.data;
+    let ranks = group.map(|group| Communicator::new(&device, group)).transpose()?;
+    let trainer = match begun {
+        Some((checkpoint, _)) => {
+            Trainer::resume_rank(&device, checkpoint, data, trained, ranks.clone())?
+        }
         None => {
             let config = settings.config(settings.sizes.dtype.on(&device));
-            Trainer::new(&device, settings.sizes.model(), config, data, &trained)?
+            let model = settings.sizes.model();
+            Trainer::of_rank(&device, model, config, data, trained, ranks.clone())?
         }
     };
-    let judged: Vec<usize> = held_out.into_iter().take(*look_windows).collect();
-    let judge = match judged.is_empty() {
+    let (rank, world) = ranks.as_ref().map_or((0, 1), |ranks| (ranks.rank(), ranks.world()));
+    let is_first = rank == 0;
+    let judged: Vec<usize> = held_out.iter().copied().take(*look_windows).collect();
+    let judge = match judged.is_empty() || !is_first {
         true => None,
         false => {
-            let batch = trainer.config().batch.min(judged.len());
+            let batch = (trainer.config().batch / world).min(judged.len());
             Some((Evaluator::beside(&trainer, batch)?, judged))
         }
     };
     let (all, unit) = (data.ids.len(), corpus.unit());
-    eprintln!("{all} {unit}, {} windows to train on; {}", trained.len(), device.name());
+    if is_first {
+        let devices = match world {
+            1 => device.name(),
+            _ => format!("{world} ranks, this one on {}", device.name()),
+        };
+        eprintln!("{all} {unit}, {} windows to train on; {devices}", trained.len());
+    }
     // Beside the model, for what it will write and read.
     let tokenizer = match &corpus.tokenizer {
-        Some(from) => {
+        Some(from) if is_first => {
             let json = texts::text(from)?;
             let written = lab_device::emulator::write_atomically(&kept, &json);
             written.map_err(|e| Failure::file(&kept, e))?;
             if arguments.sample_every > 0 { Tokenizer::read(&kept)? } else { Tokenizer::Bytes }
         }
-        None => Tokenizer::Bytes,
+        _ => Tokenizer::Bytes,
     };
     let fresh = || Notes { settings: settings.clone(), looks: Vec::new(), losses: Vec::new() };
-    let notes = begun.map_or_else(fresh, |(_, notes)| notes);
-    let bar = ProgressBar::new(settings.steps as u64);
+    let notes = begun.as_ref().map_or_else(fresh, |(_, notes)| notes.clone());
+    let bar = match is_first {
+        true => ProgressBar::new(settings.steps as u64),
+        false => ProgressBar::hidden(),
+    };
     bar.set_style(
         ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, {eta} left")
             .expect("a template"),
@@ -150,6 +208,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let written = begun_at(notes.looks.last());
     let mut run = Run {
         trainer,
+        ranks,
         judge,
         notes,
         arguments,
@@ -162,12 +221,25 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         judged,
         written,
     };
-    stop_at_ctrl_c();
+    if is_first {
+        stop_at_ctrl_c();
+    }
     let start = Instant::now();
     // Before the first step, so that what is resumed is never another training.
     run.keep()?;
-    run.finish_steps()?;
-    run.finish(common, corpus.bytes, start.elapsed(), [&curve, &log])
+    match run.finish_steps()? {
+        Ended::Done if is_first => {
+            run.finish(common, corpus.bytes, start.elapsed(), [&curve, &log])
+        }
+        Ended::Done | Ended::Stopped => Ok(()),
+    }
+}
+
+/// How the steps of a rank have ended.
+enum Ended {
+    Done,
+    /// For Ctrl-C; where the process is the rank, it has ended too.
+    Stopped,
 }
 
 /// What was kept of a training, which must be that of these settings.
@@ -176,7 +248,17 @@ fn stopped(out: &Path, settings: &Settings) -> Result<(Checkpoint, Notes), Failu
         let expected = format!("a training that was begun, in {}", out.display());
         return Err(Error::bad("--resume", expected, "none").into());
     }
-    let (checkpoint, notes) = saved::read(out)?;
+    let (mut checkpoint, mut notes) = saved::read(out)?;
+    // A step is its windows, in however many parts and on however many devices.
+    let sizes = &settings.sizes;
+    if notes.settings.sizes.batch * notes.settings.sizes.accumulate
+        == sizes.batch * sizes.accumulate
+    {
+        let of = &mut notes.settings.sizes;
+        (of.batch, of.accumulate) = (sizes.batch, sizes.accumulate);
+        let of = &mut checkpoint.config;
+        (of.batch, of.accumulate) = (sizes.batch, sizes.accumulate);
+    }
     let [begun, asked] = [&notes.settings, settings]
         .map(|settings| flat(&serde_json::to_value(settings).expect("settings are JSON")));
     let mut names = begun.keys().chain(asked.keys());
@@ -215,18 +297,37 @@ impl Run<'_> {
         epoch * steps_per_epoch + step
     }
 
-    fn finish_steps(&mut self) -> Result<(), Failure> {
+    /// Only the first rank writes and tells.
+    fn is_first(&self) -> bool {
+        self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == 0)
+    }
+
+    /// Whether someone has asked for a stop, of any rank.
+    fn is_stopped(&self) -> Result<bool, Failure> {
+        let own = asked();
+        let Some(ranks) = &self.ranks else { return Ok(own) };
+        let all = ranks.group().exchange("wish to stop", &[u8::from(own)])?;
+        Ok(all.iter().any(|wish| wish == &[1]))
+    }
+
+    fn finish_steps(&mut self) -> Result<Ended, Failure> {
         let steps = self.notes.settings.steps;
         let every = self.arguments.look_every.get();
         let mut start = (self.done(), Instant::now());
         while self.done() < steps {
             let done = self.done();
             self.bar.set_position(done as u64);
-            if asked() {
+            if self.is_stopped()? {
                 self.keep()?;
                 self.bar.finish_and_clear();
-                eprintln!("stopped behind step {done}; --resume goes on there");
-                end_as_asked();
+                if self.is_first() {
+                    eprintln!("stopped behind step {done}; --resume goes on there");
+                }
+                let is_thread = self.ranks.as_ref().is_some_and(|r| r.group().is_one_process());
+                if self.is_first() || !is_thread {
+                    end_as_asked();
+                }
+                return Ok(Ended::Stopped);
             }
             let look = ((done / every + 1) * every).min(steps);
             let before = self.trainer.position().step;
@@ -243,7 +344,7 @@ impl Run<'_> {
             }
         }
         self.bar.finish_and_clear();
-        Ok(())
+        Ok(Ended::Done)
     }
 
     /// A line, and the file; so many steps took so long.
@@ -278,6 +379,9 @@ impl Run<'_> {
             .map_or(String::new(), |nats| format!("  held out {}", digits(self.bits(nats))));
         let share = self.share_of_peak(tokens);
         let share = share.map_or(String::new(), |share| format!("  MFU {:.0} %", 100.0 * share));
+        if !self.is_first() {
+            return Ok(());
+        }
         self.bar.suspend(|| {
             let loss = digits(self.bits(loss));
             eprintln!("step {step}/{steps}  {loss}{held} bits a byte  {tokens:.0} tokens/s{share}");
@@ -314,7 +418,8 @@ impl Run<'_> {
     /// Of what the device's units for this type could do.
     fn share_of_peak(&self, tokens_per_second: f64) -> Option<f64> {
         let units = Arithmetic::fastest_for(self.trainer.config().dtype)?;
-        let peak = self.device.facts().peak_tflops(units)? * 1e12;
+        let devices = self.ranks.as_ref().map_or(1, |ranks| ranks.world());
+        let peak = self.device.facts().peak_tflops(units)? * 1e12 * devices as f64;
         let window = self.trainer.config().window;
         Some(tokens_per_second * self.trainer.model().flops_per_token(window) / peak)
     }
@@ -322,6 +427,9 @@ impl Run<'_> {
     /// Keeps where it stands.
     fn keep(&mut self) -> Result<(), Failure> {
         self.kept = self.done();
+        if !self.is_first() {
+            return Ok(());
+        }
         saved::write(&self.arguments.out, self.trainer.checkpoint()?, &self.notes)
     }
 
@@ -366,6 +474,7 @@ impl Run<'_> {
                     "device": device, "settings": settings, "seconds": took.as_secs_f64(),
                     "steps": self.done(), "resumed": self.arguments.resume, "bytes": bytes,
                     "parameters": parameters, "launches_a_step": self.trainer.launches(),
+                    "ranks": self.ranks.as_ref().map_or(1, |ranks| ranks.world()),
                     "looks": looks, "files": files,
                 })
             );

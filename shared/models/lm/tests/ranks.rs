@@ -1,0 +1,245 @@
+//! Training on several devices, which are emulated ones in threads of this process.
+#![allow(missing_docs)]
+
+use std::thread;
+use std::time::Duration;
+
+use lab_device::{Communicator, Device, Group, Mode};
+use lab_harness::Tensors;
+use lab_lm::{Checkpoint, Config, Error, Mixer, Mixers, Model, Schedule, Tokens, Trainer};
+
+const STEPS: usize = 50;
+
+/// Two blocks, one of which is attention; one matrix for what comes in and what goes out.
+fn model() -> Model {
+    Model { hidden: 24, tied: true, ..Model::xlstm(19, 64, 2, 2) }
+        .with_mixers("1 vlstm : 1 attention".parse().expect("a pattern"), Some(1))
+}
+
+fn config(batch: usize) -> Config {
+    Config { window: 16, batch, schedule: Schedule::constant(3e-3), ..Config::default() }
+}
+
+/// Words with a target each, of which some have none: no two ranks have as many of them.
+fn data() -> (Tokens, Vec<usize>) {
+    let id = |n: usize| ((n * n / 3 + n % 7 * 5) % 19) as i32;
+    let ids: Vec<i32> = (0..1200).map(id).collect();
+    let target = |n: usize| if n.is_multiple_of(11) || n / 64 % 5 == 1 { -1 } else { id(n + 1) };
+    let targets = Some((0..ids.len()).map(target).collect());
+    let data = Tokens { ids, targets };
+    let starts = data.starts(16);
+    (data, starts)
+}
+
+/// What each of so many ranks makes of its end of the group.
+fn on_ranks<T: Send>(
+    world: usize,
+    mode: Mode,
+    work: impl Fn(&Device, Group) -> Result<T, Error> + Sync,
+) -> Vec<Result<T, String>> {
+    let groups = Group::of_threads(world, Duration::from_secs(60));
+    thread::scope(|scope| {
+        let work = &work;
+        let begin = |group| {
+            scope.spawn(move || {
+                work(&Device::emulator_in(mode).unwrap(), group).map_err(|e| e.to_string())
+            })
+        };
+        let all: Vec<_> = groups.into_iter().map(begin).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+/// All losses, and where the training stands.
+type Trained = (Vec<f64>, Checkpoint);
+
+fn losses_of(trainer: &mut Trainer, steps: usize) -> Result<Vec<f64>, Error> {
+    let mut losses = Vec::new();
+    while losses.len() < steps {
+        let before = trainer.position().step;
+        let all = match trainer.run((steps - losses.len()).min(7))? {
+            Some(epoch) => epoch.losses,
+            None => trainer.losses()?,
+        };
+        losses.extend(&all[before..]);
+    }
+    Ok(losses)
+}
+
+/// From the start or from a checkpoint, of a configuration whose batch is that of all ranks.
+fn train(world: usize, config: Config, from: Option<&Checkpoint>, steps: usize) -> Vec<Trained> {
+    let (data, starts) = data();
+    if world == 1 {
+        let device = Device::emulator_in(Mode::Plain).unwrap();
+        let mut trainer = match from {
+            Some(from) => Trainer::resume(&device, from, &data, &starts).unwrap(),
+            None => Trainer::new(&device, model(), config, &data, &starts).unwrap(),
+        };
+        let losses = losses_of(&mut trainer, steps).unwrap();
+        return vec![(losses, trainer.checkpoint().unwrap())];
+    }
+    let all = on_ranks(world, Mode::Plain, |device, group| {
+        let ranks = Some(Communicator::new(device, group)?);
+        let mut trainer = match from {
+            Some(from) => Trainer::resume_rank(device, from, &data, &starts, ranks)?,
+            None => Trainer::of_rank(device, model(), config, &data, &starts, ranks)?,
+        };
+        Ok((losses_of(&mut trainer, steps)?, trainer.checkpoint()?))
+    });
+    all.into_iter().map(Result::unwrap).collect()
+}
+
+fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |most, d| {
+        assert!(!d.is_nan());
+        d.max(most)
+    })
+}
+
+fn same(a: &Tensors, b: &Tensors) -> bool {
+    a.len() == b.len() && a.iter().all(|(name, tensor)| b[name].bytes == tensor.bytes)
+}
+
+#[test]
+fn ranks_have_the_loss_curve_of_one_with_all_of_the_batch() {
+    // 75 windows: the last step of an epoch has three, so that of four ranks one has none.
+    for world in [2, 4] {
+        let of = config(12);
+        let one = &train(1, of, None, STEPS)[0];
+        let all = train(world, of, None, STEPS);
+        for (losses, checkpoint) in &all {
+            let difference = largest_difference(losses, &one.0);
+            assert!(difference <= 1e-5, "{world} ranks: {difference}");
+            assert!(
+                difference > 0.0 || losses.len() < STEPS,
+                "sums of another order are not the same bits"
+            );
+            assert!(losses == &all[0].0 && same(&checkpoint.parameters, &all[0].1.parameters));
+            assert!(
+                same(&checkpoint.first, &all[0].1.first)
+                    && same(&checkpoint.second, &all[0].1.second)
+            );
+        }
+        assert!(one.0[STEPS - 1] < 0.8 * one.0[0], "it learns: {:?}", one.0);
+        let again = train(world, of, None, STEPS);
+        assert!(again[0].0 == all[0].0 && same(&again[0].1.parameters, &all[0].1.parameters));
+    }
+}
+
+#[test]
+fn parts_of_a_step_are_added_up_before_the_ranks_are() {
+    let of = Config { accumulate: 3, ..config(4) };
+    let one = &train(1, config(12), None, 12)[0];
+    let two = &train(2, of, None, 12)[0];
+    let difference = largest_difference(&two.0, &one.0);
+    assert!(difference <= 1e-5, "{difference}");
+}
+
+#[test]
+fn a_training_goes_on_with_another_number_of_ranks() {
+    let of = config(12);
+    let whole = &train(1, of, None, 30)[0];
+    let two = &train(2, of, None, 10)[0];
+    // A file is of no number of ranks.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.safetensors");
+    two.1.write(&path).unwrap();
+    let read = Checkpoint::read(&path).unwrap();
+    let one = &train(1, of, Some(&read), 10)[0];
+    let four = &train(4, of, Some(&one.1), 10)[0];
+    let all = [&two.0[..], &one.0, &four.0].concat();
+    let difference = largest_difference(&all, &whole.0);
+    assert!(difference <= 1e-5, "{difference}");
+    // With as many ranks, the bits are those of a training that never stopped.
+    let on = &train(2, of, Some(&read), 10)[0];
+    let unbroken = &train(2, of, None, 20)[0];
+    assert_eq!(on.0, unbroken.0[10..]);
+    assert!(same(&on.1.parameters, &unbroken.1.parameters));
+}
+
+/// Each access is looked at: all that is summed was written, and nothing reads what is not.
+#[test]
+fn the_checks_find_nothing() {
+    let (data, starts) = data();
+    let all = on_ranks(2, Mode::Checked, |device, group| {
+        let ranks = Some(Communicator::new(device, group)?);
+        Trainer::of_rank(device, model(), config(4), &data, &starts, ranks)?.run(1)?;
+        Ok(())
+    });
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
+}
+
+#[test]
+fn ranks_that_differ_are_refused() {
+    let (data, starts) = data();
+    let other_data = Tokens { ids: data.ids.iter().rev().copied().collect(), targets: None };
+    type Change = fn(&mut Model, &mut Config);
+    let changes: [(&str, Change); 3] = [
+        ("model: expected {", |model, _| model.tied = false),
+        ("model: expected {", |model, _| {
+            *model = model.with_mixers(Mixers::only(Mixer::Attention), None);
+        }),
+        ("configuration: expected {", |_, config| config.seed = 1),
+    ];
+    let refused = |said: &str, change: Option<Change>| {
+        let all = on_ranks(3, Mode::Plain, |device, group| {
+            let (mut model, mut config) = (model(), config(6));
+            let is_other = group.rank() == 1;
+            let ranks = Some(Communicator::new(device, group)?);
+            let data = match change {
+                Some(change) if is_other => {
+                    change(&mut model, &mut config);
+                    &data
+                }
+                None if is_other => &other_data,
+                _ => &data,
+            };
+            Trainer::of_rank(device, model, config, data, &starts, ranks)?;
+            Ok(())
+        });
+        for outcome in all {
+            let error = outcome.unwrap_err();
+            assert!(error.starts_with("rank 1: "), "{error}");
+            assert!(error.contains(said), "{error}");
+        }
+    };
+    changes.into_iter().for_each(|(said, change)| refused(said, Some(change)));
+    refused("data and samples: expected ", None);
+}
+
+#[test]
+fn a_batch_is_shared_evenly_or_not_at_all() {
+    let (data, starts) = data();
+    let all = on_ranks(2, Mode::Plain, |device, group| {
+        let ranks = Some(Communicator::new(device, group)?);
+        Trainer::of_rank(device, model(), config(3), &data, &starts, ranks)?;
+        Ok(())
+    });
+    for outcome in all {
+        let error = outcome.unwrap_err();
+        assert_eq!(error, "batch: expected a multiple of 2, the number of ranks, got 3");
+    }
+}
+
+/// One ends in the middle of a training: the others do not wait for ever.
+#[test]
+fn a_rank_that_ends_ends_all() {
+    let (data, starts) = data();
+    let all = on_ranks(3, Mode::Plain, |device, group| {
+        let own = group.rank();
+        let ranks = Some(Communicator::new(device, group)?);
+        let mut trainer = Trainer::of_rank(device, model(), config(6), &data, &starts, ranks)?;
+        trainer.run(if own == 2 { 3 } else { 9 })?;
+        Ok(())
+    });
+    assert_eq!(all[2], Ok(()));
+    for outcome in &all[..2] {
+        let error = outcome.as_ref().unwrap_err();
+        assert!(error.starts_with("rank 2: collective "), "{error}");
+        assert!(
+            error.ends_with(", all_reduce of 1 i32 of scratch of count: has ended before it"),
+            "{error}"
+        );
+    }
+}
