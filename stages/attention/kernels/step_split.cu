@@ -64,6 +64,11 @@ __device__ __forceinline__ float2 combine(float4& sum, int parts, const Row& row
 }
 // ANCHOR_END: combine
 
+// of(r, c) for each four columns c of `count` rows r of D, shared by THREADS threads.
+template <int THREADS, class Of> __device__ __forceinline__ void each_four(int count, int D, const Of& of) {
+    for (int e = threadIdx.x * 4; e < count * D; e += THREADS * 4) of(e / D, e % D);
+}
+
 // What a warp has of its 16 rows, to shared memory.
 template <int ROOM>
 __device__ __forceinline__ void leave_rows(float (*sums)[ROOM], float2* rows, const float (&out)[ROOM / 2], const Running& row) {
@@ -139,16 +144,13 @@ __global__ void __launch_bounds__(WARPS * 32, 3)
     auto sums_of = [&](int w) { return reinterpret_cast<float(*)[ROOM]>(&shared.rings[w]); };
     leave_rows<ROOM>(sums_of(warp), shared.rows[warp], out, row);
     __syncthreads();  // what all warps have is there
-    auto each_four = [&](auto of) {
-        for (int e = threadIdx.x * 4; e < count * D; e += WARPS * 32 * 4) of(e / D, e % D);
-    };
     auto part = [&](int r, int p) { return (1ll * head + r) * splits + p; };
     auto finish = [&](int r, int c, float l, const float4& sum) {
         float four[4] = {sum.x / l, sum.y / l, sum.z / l, sum.w / l};
         Matrix<T>{o + 1ll * head * D, count, D}.template store<true>(four, r, c);
     };
     float4 sum;
-    each_four([&](int r, int c) {
+    each_four<WARPS * 32>(count, D, [&](int r, int c) {
         float2 of_all = combine(
             sum, WARPS, [&](int w) { return shared.rows[w][r]; }, [&](int w) { return &sums_of(w)[r][c]; });
         if (splits == 1) return finish(r, c, of_all.y, sum);
@@ -160,7 +162,7 @@ __global__ void __launch_bounds__(WARPS * 32, 3)
     if (threadIdx.x == 0) shared.ends = last_to_come(tickets + those, splits);
     __syncthreads();  // all have the answer
     if (!shared.ends) return;
-    each_four([&](int r, int c) {
+    each_four<WARPS * 32>(count, D, [&](int r, int c) {
         float2 of_all = combine(
             sum, splits, [&](int p) { return rows[part(r, p)]; }, [&](int p) { return sums + part(r, p) * D + c; });
         finish(r, c, of_all.y, sum);

@@ -104,10 +104,11 @@ impl Family for OfStep {
         "attention_step"
     }
 
-    /// Standard normal. The first sequence has one position, the last all that there is room for.
+    /// Standard normal. The first sequence has one position, the last all that there is room for; all have where that is much, as in
+    /// what is timed.
     fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
         let [b, nh, nkv, t, d] = sizes_of(&problem.dims);
-        let length = |n: usize| if n + 1 == b { t } else { 1 + n * 71 % t };
+        let length = |n: usize| if n + 1 == b || t >= 2048 { t } else { 1 + n * 71 % t };
         let lengths: Vec<i32> = (0..b).map(|n| length(n) as i32).collect();
         tensors([
             ("q", problem.normal(0, &[b, nh, d])),
@@ -136,6 +137,14 @@ impl Family for OfStep {
         let [b, nh, nkv, t, d] = sizes_of(dims).map(|size| size as f64);
         let elements = 2.0 * b * d * (nkv * t + nh);
         Cost { flops: 4.0 * b * nh * t * d, bytes: elements * dtype.size() as f64 + 4.0 * b }
+    }
+
+    /// Many texts, and one of a length at which its cache is read for as long.
+    fn bench_shapes(&self, _: &Info, dtype: DType) -> Vec<Dims> {
+        match dtype {
+            DType::F32 => vec![sizes([4, 8, 8, 1024, 64])],
+            _ => [[64, 32, 8, 2048, 128], [1, 32, 8, 65536, 128]].map(sizes).to_vec(),
+        }
     }
 
     fn replayed(&self) -> bool {

@@ -28,6 +28,13 @@ pub(crate) struct Arguments {
     /// Only problems of these sizes, such as B=1,T=20; or, with all sizes named, a problem that is not of the set
     #[arg(long)]
     shape: Option<String>,
+    /// Only versions of these names, such as v6_turns; may be repeated
+    #[arg(long, value_name = "NAME", requires = "family")]
+    version: Vec<String>,
+    /// The problem that results are judged on, with all sizes named: for one of --shape whose reference would take the CPU
+    /// minutes. Its lines then tell no error
+    #[arg(long, value_name = "SHAPE", requires = "shape")]
+    judged_on: Option<String>,
     /// Writes a record; refused where the measured tree is not a clean commit
     #[arg(long)]
     record: bool,
@@ -56,9 +63,11 @@ pub(crate) struct Arguments {
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let chosen = match arguments.family.as_deref() {
         Some(launch_cost::FAMILY) => Vec::new(),
-        family => right_ones(of_family(choose(family)?, family))?,
+        family => right_ones(of_names(of_family(choose(family)?, family), &arguments.version)?)?,
     };
     let sizes = sizes(arguments.shape.as_deref(), &chosen)?;
+    let judged_on = arguments.judged_on.as_deref().map(|shape| judged_on(shape, &chosen));
+    let judged_on = judged_on.transpose()?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
     let device = common.open()?;
     if device.kind() != DeviceKind::Cuda {
@@ -82,6 +91,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         runs: arguments.runs.max(1),
         in_turns: arguments.in_turns,
         sizes: &sizes,
+        judged_on: judged_on.as_ref(),
         copy_gbps,
         scripts: &mut scripts,
         lines: Vec::new(),
@@ -149,6 +159,18 @@ fn sizes(shape: Option<&str>, chosen: &[&'static dyn Version]) -> Result<Dims, F
     let known: Vec<String> = known.iter().map(Dims::to_string).collect();
     let expected = format!("sizes of one of {}", known.join(", or "));
     Err(Error::bad("shape", expected, format!("'{text}'")).into())
+}
+
+/// Of `--judged-on`: what each of the versions takes.
+fn judged_on(shape: &str, chosen: &[&'static dyn Version]) -> Result<Dims, Failure> {
+    let sizes = Dims::parse(shape)?;
+    for version in chosen {
+        if version.info().complete(&sizes)? != sizes {
+            let expected = format!("all sizes of {}", version.info().full_name());
+            return Err(Error::bad("judged-on", expected, format!("'{shape}'")).into());
+        }
+    }
+    Ok(sizes)
 }
 
 /// A list for each problem and type, in the order in which they come.
@@ -235,6 +257,25 @@ fn of_family(
         chosen.retain(|v| is_own(v));
     }
     chosen
+}
+
+/// Those of these names, as `stage:name` or `name`; all where there are none.
+fn of_names(
+    all: Vec<&'static dyn Version>,
+    names: &[String],
+) -> Result<Vec<&'static dyn Version>, Failure> {
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let is = |v: &&'static dyn Version, name: &String| {
+        v.info().name == name || v.info().full_name() == *name
+    };
+    if let Some(unknown) = names.iter().find(|name| !all.iter().any(|v| is(v, name))) {
+        let known: Vec<_> = all.iter().map(|v| v.info().full_name()).collect();
+        let expected = format!("one of {}", known.join(", "));
+        return Err(Error::bad("version", expected, format!("'{unknown}'")).into());
+    }
+    Ok(all.into_iter().filter(|v| names.iter().any(|name| is(v, name))).collect())
 }
 
 /// Those that may be timed: a time of a version that is wrong on purpose would say nothing. Where

@@ -53,7 +53,25 @@ pub(crate) fn finish(
     let outputs = prepared.outputs()?;
     let comparison = worst(posed.compare(version, &outputs, posed.problem.dtype));
     drop(outputs);
-    let times = match comparison.passed() && runs > 0 {
+    let measured = Measured {
+        comparison,
+        times: None,
+        replay_us: None,
+        usage: usage(prepared)?,
+        peak_bytes: None,
+    };
+    timed(version, device, measured, prepared, runs)
+}
+
+/// The same with times of a run that has been launched, unless the result is wrong or `runs` is zero.
+pub(crate) fn timed(
+    version: &dyn Version,
+    device: &Device,
+    of: Measured,
+    prepared: &mut dyn Prepared,
+    runs: usize,
+) -> Result<Measured, Failure> {
+    let times = match of.passed() && runs > 0 {
         true => Some(timing::time_within(device, prepared, runs, BUDGET)?),
         false => None,
     };
@@ -61,8 +79,7 @@ pub(crate) fn finish(
         Some(_) if version.replayed() => Some(timing::replayed(device, prepared)?),
         _ => None,
     };
-    let peak_bytes = prepared.bytes_beyond_inputs();
-    Ok(Measured { comparison, times, replay_us, usage: usage(prepared)?, peak_bytes })
+    Ok(Measured { times, replay_us, peak_bytes: prepared.bytes_beyond_inputs(), ..of })
 }
 
 /// Registers a thread and local memory a thread in bytes of the kernels that it launches, the most

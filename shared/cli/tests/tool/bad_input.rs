@@ -355,7 +355,12 @@ fn comparisons() {
     let shape = &["shape: expected sizes of one of B=1,DHHV=64,DHQK=64,NH=32,S=4096, got 'S=5'"];
     refused(lab().args(["bench", "qkv", "--shape", "S=5"]), 2, shape);
     refused(lab().args(["bench", "qkv", "--shape", "S=x"]), 2, &["S=x"]);
-    let peers = &["no/such", "--peers: expected a directory with attention.py, linear.py"];
+    let names = &["version: expected one of qkv_v0:grid_tile, qkv_v1:", "got 'v9'"];
+    refused(lab().args(["bench", "qkv", "--version", "v9"]), 2, names);
+    let shape = "B=1,NH=32,S=4096,DHQK=64,DHHV=64";
+    let all = &["judged-on: expected all sizes of qkv_v1:", "got 'S=64'"];
+    refused(lab().args(["bench", "qkv", "--shape", shape, "--judged-on", "S=64"]), 2, all);
+    let peers = &["no/such", "--peers: expected a directory with attention.py, attention_step.py"];
     refused(lab().args(["bench", "qkv", "--peers", "no/such"]), 2, peers);
     refused(lab().args(["history", "--from", "/nowhere"]), 2, &["/nowhere"]);
 }

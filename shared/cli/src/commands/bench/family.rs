@@ -57,6 +57,8 @@ pub(super) struct Bench<'a> {
     pub(super) in_turns: bool,
     /// Sizes that a problem must have, or, where a family has no such problem, may have.
     pub(super) sizes: &'a Dims,
+    /// The problem that results are judged on, where it is another one than that which is timed.
+    pub(super) judged_on: Option<&'a Dims>,
     pub(super) copy_gbps: f64,
     pub(super) scripts: &'a mut Option<Scripts>,
     /// What has been measured.
@@ -111,8 +113,9 @@ impl Bench<'_> {
         &mut self,
         versions: &[(usize, &'static dyn Version)],
     ) -> Result<(), Failure> {
-        let Self { device, runs, in_turns, sizes, copy_gbps, scripts, lines } = self;
+        let Self { device, runs, in_turns, sizes, judged_on, copy_gbps, scripts, lines } = self;
         let (device, all_runs, in_turns, copy_gbps) = (*device, *runs, *in_turns, *copy_gbps);
+        let judged_on = *judged_on;
         // In turns they are timed once all of them have been checked.
         let runs = if in_turns { 1 } else { all_runs };
         let family = versions[0].1.info().family.name();
@@ -130,7 +133,8 @@ impl Bench<'_> {
             }
         }
         let last = versions.iter().map(|v| v.0).max().unwrap_or(0);
-        let peers = peers(&versions, family);
+        // Those of the stages are judged on what they are timed on.
+        let peers = if judged_on.is_some() { Vec::new() } else { peers(&versions, family) };
         // Said once, not for every problem.
         let mut missing: Vec<String> = Vec::new();
         for (dtype, dims) in problems {
@@ -139,11 +143,15 @@ impl Bench<'_> {
             };
             let able: Vec<_> = versions.iter().copied().filter(|(_, v)| has(*v)).collect();
             let Some(&(_, first)) = able.first() else { continue };
-            let posed = Posed::new(first, Problem::new(dims, dtype));
+            let timed = Problem::new(dims, dtype);
+            let judged = judged_on.map(|dims| Problem::new(dims.clone(), dtype));
+            let large = judged.is_some().then(|| first.inputs(&timed));
+            let posed = Posed::new(first, judged.unwrap_or_else(|| timed.clone()));
             let of_problem = Lines {
                 family,
-                problem: &posed.problem,
-                cost: first.cost(&posed.problem.dims, dtype),
+                cost: first.cost(&timed.dims, dtype),
+                problem: timed,
+                is_judged: large.is_none(),
             };
             let roofline = |arithmetic| Roofline::new(device.facts(), arithmetic, copy_gbps);
             // Of what does not round.
@@ -161,7 +169,8 @@ impl Bench<'_> {
                 let (info, problem) = (version.info(), &posed.problem);
                 let mut prepared = version.prepare(device, &posed.inputs, &problem.options)?;
                 prepared.launch()?;
-                let m = measure::finish(version, device, &posed, prepared.as_mut(), runs)?;
+                let at_once = if large.is_some() { 0 } else { runs };
+                let mut m = measure::finish(version, device, &posed, prepared.as_mut(), at_once)?;
                 if !m.passed() {
                     return Err(Failure::Wrong(format!(
                         "{} {} {dtype} is wrong and is not timed: {}",
@@ -169,6 +178,11 @@ impl Bench<'_> {
                         problem.dims,
                         m.comparison.complaint()
                     )));
+                }
+                if let Some(inputs) = &large {
+                    prepared = version.prepare(device, inputs, &problem.options)?;
+                    prepared.launch()?;
+                    m = measure::timed(version, device, m, prepared.as_mut(), runs)?;
                 }
                 let arithmetic = version.arithmetic(dtype);
                 let (place, name) = ((place, 0), info.full_name());
@@ -178,7 +192,8 @@ impl Bench<'_> {
                     drop(prepared);
                     add(place, name, Of::Version, m, arithmetic);
                 }
-                if let Some((times, comparison)) = time_counterpart(version, &posed.inputs) {
+                let counterpart = large.is_none().then(|| time_counterpart(version, &posed.inputs));
+                if let Some((times, comparison)) = counterpart.flatten() {
                     let m = Measured {
                         comparison,
                         times: Some(times),
@@ -233,7 +248,7 @@ impl Bench<'_> {
                 add(place, name, of, Measured { times: Some(times), ..m }, arithmetic);
             }
             let Some(scripts) = scripts else { continue };
-            let (dims, dtype) = (&posed.problem.dims, posed.problem.dtype);
+            let (dims, dtype) = (&of_problem.problem.dims, of_problem.problem.dtype);
             // What the versions had is free for them.
             device.synchronize()?;
             for (index, theirs) in scripts.ask(family, dims, dtype.name()).into_iter().enumerate() {
@@ -260,8 +275,10 @@ struct InTurn {
 /// What all lines on a problem share.
 struct Lines<'a> {
     family: &'a str,
-    problem: &'a Problem,
+    problem: Problem,
     cost: Cost,
+    /// Whether results were judged on this problem.
+    is_judged: bool,
 }
 
 impl Lines<'_> {
@@ -275,8 +292,8 @@ impl Lines<'_> {
     ) -> Option<Measurement> {
         let line = Measurement {
             replay_us: m.replay_us,
-            relative_error: Some(m.comparison.relative_error),
-            element_share: Some(m.comparison.element_share),
+            relative_error: self.is_judged.then_some(m.comparison.relative_error),
+            element_share: self.is_judged.then_some(m.comparison.element_share),
             registers: m.usage.map(|u| u.0),
             local_bytes: m.usage.map(|u| u.1),
             peak_bytes: m.peak_bytes,

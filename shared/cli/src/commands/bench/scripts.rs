@@ -13,8 +13,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The scripts and their families.
-const SCRIPTS: [(&str, &[&str]); 7] = [
+const SCRIPTS: [(&str, &[&str]); 8] = [
     ("attention.py", &["attention", "attention_fwbw"]),
+    ("attention_step.py", &["attention_step"]),
     ("linear.py", &["linear", "weight_gradient"]),
     ("lstm.py", &["lstm_fw", "lstm"]),
     ("mlp.py", &["mlp"]),
