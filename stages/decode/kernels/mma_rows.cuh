@@ -117,4 +117,16 @@ __device__ __forceinline__ void store_rows(const Sums<TILES>& sums, int tile, co
     }
 }
 
+// The same of columns that are a mixer's gates: heads of i from column p4 on, then those of f.
+template <class W, class T, int TILES>
+__device__ __forceinline__ void store_gates(const Sums<TILES>& sums, int tile, const float* scale, const T* bias, float* gates, int R,
+                                            int N, int heads, float cap, int p4) {
+    for (int e = threadIdx.x; e < R * HIGH; e += THREADS) {
+        int r = e / HIGH, i = e % HIGH, n = tile * HIGH + i, c = n - p4;
+        if (c < 0 || c >= 2 * heads || n >= N) continue;
+        float a = sums.all(r, i) * scale_of<W>(scale, n) + to_math(bias[c]);
+        gates[(c / heads * R + r) * heads + c % heads] = cap * tanhf(a / cap);
+    }
+}
+
 }  // namespace lab

@@ -287,6 +287,7 @@ impl Version for FewRowsVersion {
             weight,
             scale,
             norm: None,
+            gates: None,
             added,
             gated: false,
             parts: &[],

@@ -48,13 +48,37 @@ impl Way {
     }
 }
 
-/// RMSNorm of x in the product that reads it.
+/// The norm of x in the product that reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
     /// \[K\], of the run's type.
     pub weight: Slot,
     /// ε.
     pub eps: f32,
+    /// RMSNorm of rows where it is not said; else a layer norm of each head, times a sigmoid gate.
+    pub heads: Option<Heads>,
+}
+
+/// Heads of x, and their gate.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Columns of a head, a divisor of K and a multiple of 16, up to 512.
+    pub width: usize,
+    /// Before the sigmoid, \[R, K\].
+    pub ogate: Slot,
+}
+
+/// The columns of the fifth part of y as gates: gate = cap · tanh((y + bias) / cap).
+#[derive(Clone, Copy, Debug)]
+pub struct GateColumns {
+    /// NH: so many of i, then as many of f. Columns behind them are left out.
+    pub heads: usize,
+    /// Of the soft cap.
+    pub cap: f32,
+    /// \[2 NH\], of the run's type.
+    pub bias: Slot,
+    /// Where they go, f32 \[2, R, NH\]; y's fifth part is not written.
+    pub to: Slot,
 }
 
 /// y = x Wᵀ + r of few rows: x \[R, K\], W \[N, K\], r and y \[R, N\].
@@ -78,6 +102,8 @@ pub struct FewRows<'a> {
     pub scale: Option<Slot>,
     /// Of x, before the product: [`FewRows::norms`] says where.
     pub norm: Option<Norm>,
+    /// What the fifth part of y becomes, on the tensor cores; itself where it is not said.
+    pub gates: Option<GateColumns>,
     /// r.
     pub added: Option<Slot>,
     /// y = silu(x Wgᵀ) ⊙ (x Wuᵀ), where W are the rows of Wg and behind them those of Wu: on the tensor cores.
@@ -134,7 +160,11 @@ impl FewRows<'_> {
                 match way {
                     Way::Mma => format!("few_rows_mma<{t}, {w}, {tiles}, {depth}>"),
                     _ => {
-                        let norms = norm.is_some();
+                        let norms = match norm {
+                            None => "NONE",
+                            Some(Norm { heads: None, .. }) => "RMS",
+                            Some(_) => "HEADS",
+                        };
                         format!("few_rows_persistent<{t}, {w}, {tiles}, {depth}, {norms}>")
                     }
                 }
@@ -173,10 +203,16 @@ impl FewRows<'_> {
             plan.launch(&kernel, launch, all)?;
         } else if way == Way::Persistent {
             let eps = norm.map_or(0.0, |norm| norm.eps);
+            let of_heads = norm.and_then(|norm| norm.heads);
+            let width = of_heads.map_or(k, |heads| heads.width);
+            let ogate = of_heads.map_or_else(|| plan.scratch(dtype, 1), |heads| heads.ogate);
             let norm = norm.map_or_else(|| plan.scratch(dtype, 1), |norm| norm.weight);
+            let bias = self.gates.map_or_else(|| plan.scratch(dtype, 1), |gates| gates.bias);
+            let to = self.gates.map_or_else(|| plan.scratch(DType::F32, 1), |gates| gates.to);
+            let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
             let all = arguments![
-                weight, scale, x, norm, residual, y, R: rows, N: n, K: k, has_residual, gated, eps, p1,
-                p2, p3, p4
+                weight, scale, x, norm, ogate, bias, residual, y, gates: to, R: rows, N: n, K: k,
+                D: width, has_residual, gated, eps, heads, cap, p1, p2, p3, p4
             ];
             plan.launch(&kernel, launch.overlap_previous(), all)?;
         } else {
@@ -190,7 +226,8 @@ impl FewRows<'_> {
 
     /// The way that it is done.
     fn check(&self, device: &Device) -> Result<Way, Error> {
-        let Self { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way, norm } = *self;
+        let Self { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way, norm, gates } =
+            *self;
         let of = |what: &str| format!("{what} of {NAME}");
         if ![DType::F32, DType::F16, DType::BF16].contains(&dtype) {
             return Err(Error::bad(of("dtype"), "f32, f16 or bf16", dtype));
@@ -229,6 +266,23 @@ impl FewRows<'_> {
         if let Some(norm) = norm.filter(|norm| !(norm.eps >= 0.0 && norm.eps.is_finite())) {
             return Err(Error::bad(of("eps"), "a finite number, 0 or above", norm.eps));
         }
+        if let Some(Heads { width, .. }) = norm.and_then(|norm| norm.heads)
+            && !(width.is_multiple_of(16) && (16..=512).contains(&width) && k.is_multiple_of(width))
+        {
+            let expected = format!("a divisor of {k}, a multiple of 16 up to 512");
+            return Err(Error::bad(of("width of a head"), expected, width));
+        }
+        if let Some(GateColumns { heads, cap, .. }) = gates {
+            let columns = parts.get(3).map_or(0, |begin| n.saturating_sub(*begin));
+            if way != Way::Persistent || gated || heads == 0 || columns < 2 * heads {
+                let expected =
+                    "two columns a head in the fifth part of y, by Persistent, not gated";
+                return Err(Error::bad(of("gates"), expected, format!("{heads} heads by {way:?}")));
+            }
+            if !(cap > 0.0 && cap.is_finite()) {
+                return Err(Error::bad(of("cap"), "a finite number above 0", cap));
+            }
+        }
         const MOST: usize = 1 << 30;
         if !(1..=MOST).contains(&n) || k > MOST {
             return Err(Error::bad(of("sizes"), format!("1 to {MOST}"), n.max(k)));
@@ -244,6 +298,9 @@ impl FewRows<'_> {
             ("W", Some(weight), of_weight * k),
             ("scale", scale, of_weight),
             ("norm", norm.map(|norm| norm.weight), k),
+            ("ogate", norm.and_then(|norm| norm.heads).map(|heads| heads.ogate), rows * k),
+            ("bias", gates.map(|gates| gates.bias), 2 * gates.map_or(0, |gates| gates.heads)),
+            ("gates", gates.map(|gates| gates.to), 2 * rows * gates.map_or(0, |gates| gates.heads)),
             ("residual", added, rows * n),
             ("y", y, rows * n),
         ] {
@@ -255,9 +312,11 @@ impl FewRows<'_> {
             return Err(Error::bad(of("residual"), "none, where y has parts", "one"));
         }
         let size = if scale.is_some() { 1 } else { dtype.size() };
+        let ogate = norm.and_then(|norm| norm.heads).map_or(x, |heads| heads.ogate);
         let norm = norm.map_or(x, |norm| norm.weight);
+        let same = dtype.size();
         for (name, slot, size) in
-            [("x", x, dtype.size()), ("W", weight, size), ("norm", norm, dtype.size())]
+            [("x", x, same), ("W", weight, size), ("norm", norm, same), ("ogate", ogate, same)]
         {
             let pack = 16 / size;
             if !slot.start().is_multiple_of(pack) {

@@ -16,7 +16,7 @@ pub use dequantize::Dequantize;
 pub use family::{
     FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, WARP,
 };
-pub use few_rows::{FewRows, MOST_ROWS, Norm, Way};
+pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
 
 #[allow(missing_docs)]
