@@ -42,6 +42,11 @@ fn main() {
             [none.as_slice(), &[(1, "RMS"), (1, "HEADS")]].concat().into_iter().map(of)
         })
         .collect();
+    let split: Vec<_> = TYPES
+        .iter()
+        .filter(|[t, _]| *t != "float")
+        .flat_map(|[t, w]| [2, 4, 8].map(|tiles| format!("few_rows_split<{t}, {w}, {tiles}>")))
+        .collect();
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &naive)
@@ -52,5 +57,7 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v4_persistent.cu", &persistent)
         .needs("sm_80")
+        .kernel("kernels/v5_split.cu", &split)
+        .needs("sm_90")
         .build();
 }

@@ -8,9 +8,6 @@ use passes::{GatedHeadNorm, RmsNorm, SwiGlu};
 use crate::Tape;
 use crate::layers::Linear;
 
-/// Up to so many rows a product of the run's own type is one of few rows; with more, tiles of the general product are full enough.
-const FEW: usize = 16;
-
 /// W of a product: of the run's type, or of int8 with its scales.
 #[derive(Clone, Copy)]
 struct Weight {
@@ -112,8 +109,10 @@ impl Tape<'_> {
 
     /// Whether a product of so many rows is one of few: \[on any cores, on the tensor cores\].
     fn is_few(&self, rows: usize, weight: &Weight) -> [bool; 2] {
-        let fits = !self.is_training() && (rows <= FEW || weight.scale.is_some());
-        let takes = FewRows::takes(self.plan.device(), self.dtype, [rows, weight.k]);
+        let device = self.plan.device();
+        let most = FewRows::most_rows(device, self.dtype);
+        let fits = !self.is_training() && (rows <= most || weight.scale.is_some());
+        let takes = FewRows::takes(device, self.dtype, [rows, weight.k]);
         takes.map(|takes| takes && fits)
     }
 

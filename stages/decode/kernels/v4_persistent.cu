@@ -101,7 +101,7 @@ enum Norm { NONE, RMS, HEADS };
 
 // ANCHOR: persistent
 template <class T, class W, int TILES, int DEPTH, Norm NORM>
-__global__ void __launch_bounds__(THREADS, TILES == 1 ? 3 : TILES == 2 ? 2 : 1)
+__global__ void __launch_bounds__(THREADS, TILES == 1 || (TILES == 2 && is_int8<W>) ? 3 : TILES == 2 ? 2 : 1)
     few_rows_persistent(const W* __restrict__ weight, const float* __restrict__ scale, const T* x, const T* __restrict__ norm,
                         const T* ogate, const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K,
                         int D, int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4) {

@@ -7,7 +7,7 @@ use lab_harness::{Dims, Plan, Prepared as _, Problem, Tensor, Tensors, run};
 use lab_reference::matmul::matmul;
 
 use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
-use crate::{MMA, MMA_INT8, PERSISTENT, STAGE, quantize_rows};
+use crate::{MMA, MMA_INT8, PERSISTENT, SPLIT, STAGE, quantize_rows};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check {
@@ -74,9 +74,11 @@ fn run_plan(plan: Plan, inputs: &Tensors) -> Tensor {
 fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
     let mut all = vec![(Way::Flight, DType::F32, false), (Way::Flight, DType::F16, true)];
     if FewRows::takes(device, DType::F16, [1, 16])[1] {
+        // Of clusters only where there are some.
         let both = [(DType::BF16, false), (DType::F16, true)];
-        let mma = [Way::Mma, Way::Persistent];
-        all.extend(mma.iter().flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
+        let mma = [Way::Mma, Way::Persistent, Way::Split];
+        let mma = mma.iter().filter(|way| way.source().runs_on(&device.facts().arch));
+        all.extend(mma.flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
     }
     all
 }
@@ -312,7 +314,8 @@ fn heads_are_normed_on_the_way(device: &Device) {
 
 /// Where a tile has columns of the parts before, and where columns behind the gates are nobody's.
 fn gates_are_columns_of_the_product(device: &Device) {
-    for way in ways(device).into_iter().filter(|way| way.0 == Way::Persistent) {
+    for way in ways(device).into_iter().filter(|way| [Way::Persistent, Way::Split].contains(&way.0))
+    {
         let (_, dtype, int8) = way;
         let ([rows, n, k], heads, cap) = ([3, 59, 96], 5, 1.5);
         let parts = [16, 24, 40, 45];
@@ -360,9 +363,9 @@ fn gates_are_columns_of_the_product(device: &Device) {
 
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
-    for version in [&MMA, &MMA_INT8, &PERSISTENT] {
+    for version in [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT] {
         let info = lab_harness::Version::info(version);
-        if !FewRows::takes(device, DType::BF16, [1, 16])[1] {
+        if !lab_harness::Version::sources(version).iter().all(|s| s.runs_on(&device.facts().arch)) {
             continue;
         }
         let [rows, n, k] = [9, 21, 176];
