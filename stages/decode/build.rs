@@ -34,12 +34,18 @@ fn main() {
         .iter()
         .filter(|[t, _]| *t != "float")
         .flat_map(|[t, w]| {
-            let of = |(tiles, norm)| {
+            let of = move |(tiles, norm)| {
                 let depth = if tiles > 4 { 1 } else { 2 };
                 format!("few_rows_persistent<{t}, {w}, {tiles}, {depth}, {norm}>")
             };
-            [(1, true), (1, false), (2, false), (4, false), (8, false)].map(of)
+            let none = [1, 2, 4, 8].map(|tiles| (tiles, "NONE"));
+            [none.as_slice(), &[(1, "RMS"), (1, "HEADS")]].concat().into_iter().map(of)
         })
+        .collect();
+    let split: Vec<_> = TYPES
+        .iter()
+        .filter(|[t, _]| *t != "float")
+        .flat_map(|[t, w]| [2, 4, 8].map(|tiles| format!("few_rows_split<{t}, {w}, {tiles}>")))
         .collect();
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
@@ -51,5 +57,7 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v4_persistent.cu", &persistent)
         .needs("sm_80")
+        .kernel("kernels/v5_split.cu", &split)
+        .needs("sm_90")
         .build();
 }

@@ -1,15 +1,12 @@
 //! Products of few rows, without a backward pass: what decoding consists of.
 
-use decode::{Dequantize, FewRows, Norm};
+use decode::{Dequantize, FewRows, GateColumns, Heads, Norm};
 use lab_harness::Error;
 use lab_harness::plan::Slot;
-use passes::{RmsNorm, SwiGlu};
+use passes::{GatedHeadNorm, RmsNorm, SwiGlu};
 
 use crate::Tape;
 use crate::layers::Linear;
-
-/// Up to so many rows a product of the run's own type is one of few rows; with more, tiles of the general product are full enough.
-const FEW: usize = 16;
 
 /// W of a product: of the run's type, or of int8 with its scales.
 #[derive(Clone, Copy)]
@@ -18,6 +15,33 @@ struct Weight {
     scale: Option<Slot>,
     n: usize,
     k: usize,
+}
+
+/// A norm that is not launched yet: products of few rows do it themselves.
+#[derive(Clone, Copy)]
+pub(crate) enum Pending {
+    Rows(RmsNorm),
+    Heads(GatedHeadNorm),
+}
+
+impl Pending {
+    /// The norm as a product has it, and what it is of.
+    fn in_product(&self) -> (Norm, Slot) {
+        match *self {
+            Self::Rows(RmsNorm { weight, eps, x, .. }) => (Norm { weight, eps, heads: None }, x),
+            Self::Heads(GatedHeadNorm { weight, eps, h, ogate, width, .. }) => {
+                (Norm { weight, eps, heads: Some(Heads { width, ogate }) }, h)
+            }
+        }
+    }
+}
+
+/// A product whose columns have gone to several matrices.
+#[derive(Clone, Copy)]
+pub(crate) struct InParts {
+    pub(crate) y: Slot,
+    /// Whether the gates are where they belong.
+    pub(crate) has_gates: bool,
 }
 
 impl Tape<'_> {
@@ -46,14 +70,30 @@ impl Tape<'_> {
             y: Some(y),
             sum: None,
         };
-        self.pending.insert(y, norm);
+        self.pending.insert(y, Pending::Rows(norm));
+        Ok(y)
+    }
+
+    /// The same of the gated norm of heads.
+    pub(crate) fn head_norm_before_products(&mut self, norm: GatedHeadNorm) -> Result<Slot, Error> {
+        let GatedHeadNorm { h, heads, width, ogate_stride, .. } = norm;
+        let columns = heads * width;
+        let rows = h.len() / columns;
+        let norms = FewRows::norms(self.plan.device(), self.dtype, [rows, columns]);
+        let fits = ogate_stride == columns && width <= 512 && width.is_multiple_of(16);
+        if self.is_training() || !norms || !fits {
+            return norm.add_forward(self.plan);
+        }
+        let y = self.plan.scratch(self.dtype, h.len());
+        self.pending.insert(y, Pending::Heads(GatedHeadNorm { out: Some(y), ..norm }));
         Ok(y)
     }
 
     /// Adds the launch of a norm that another layer than a product of few rows reads.
     pub(crate) fn make_ready(&mut self, x: Slot) -> Result<(), Error> {
         match self.pending.remove(&x) {
-            Some(norm) => norm.add_forward(self.plan).map(|_| ()),
+            Some(Pending::Rows(norm)) => norm.add_forward(self.plan).map(|_| ()),
+            Some(Pending::Heads(norm)) => norm.add_forward(self.plan).map(|_| ()),
             None => Ok(()),
         }
     }
@@ -69,8 +109,10 @@ impl Tape<'_> {
 
     /// Whether a product of so many rows is one of few: \[on any cores, on the tensor cores\].
     fn is_few(&self, rows: usize, weight: &Weight) -> [bool; 2] {
-        let fits = !self.is_training() && (rows <= FEW || weight.scale.is_some());
-        let takes = FewRows::takes(self.plan.device(), self.dtype, [rows, weight.k]);
+        let device = self.plan.device();
+        let most = FewRows::most_rows(device, self.dtype);
+        let fits = !self.is_training() && (rows <= most || weight.scale.is_some());
+        let takes = FewRows::takes(device, self.dtype, [rows, weight.k]);
         takes.map(|takes| takes && fits)
     }
 
@@ -78,17 +120,18 @@ impl Tape<'_> {
     fn few_rows(&self, x: Slot, weight: Weight) -> FewRows<'static> {
         let Weight { slot, scale, n, k } = weight;
         // Of what is not normed yet, the product does it.
-        let pending = self.pending.get(&x);
-        let norm = pending.map(|norm| Norm { weight: norm.weight, eps: norm.eps });
+        let pending = self.pending.get(&x).map(Pending::in_product);
+        let norm = pending.map(|(norm, _)| norm);
         FewRows {
             dtype: self.dtype,
             rows: x.len() / k,
             n,
             k,
-            x: pending.map_or(x, |norm| norm.x),
+            x: pending.map_or(x, |(_, x)| x),
             weight: slot,
             scale,
             norm,
+            gates: None,
             added: None,
             gated: false,
             parts: &[],
@@ -134,13 +177,18 @@ impl Tape<'_> {
         weights: &[&str],
         x: Slot,
         begins: &[usize],
-    ) -> Result<Option<Slot>, Error> {
+        gates: GateColumns,
+    ) -> Result<Option<InParts>, Error> {
         let Ok(weight) = self.any_weight(weights) else { return Ok(None) };
         let rows = x.len() / weight.k;
         if !self.is_few(rows, &weight)[0] {
             return Ok(None);
         }
-        FewRows { parts: begins, ..self.few_rows(x, weight) }.add(self.plan).map(Some)
+        let [_, by_mma] = self.is_few(rows, &weight);
+        let gates = Some(gates).filter(|_| by_mma);
+        let product = FewRows { parts: begins, gates, ..self.few_rows(x, weight) };
+        let y = product.add(self.plan)?;
+        Ok(Some(InParts { y, has_gates: by_mma }))
     }
 
     /// z Wdᵀ + x with u = silu(z Wgᵀ) ⊙ (z Wuᵀ): \[rows, width\] → the same. `gate_up` are two parameters, one behind the other.

@@ -1,5 +1,6 @@
 //! The vLSTM as a layer: xLSTM's mLSTM layer, as NX-AI's `xlstm_large` has it.
 
+use decode::GateColumns;
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
@@ -12,6 +13,7 @@ use passes::{
 };
 
 use crate::Tape;
+use crate::few::InParts;
 use crate::layers::EPS;
 
 /// What a mixer begins with, and where it leaves its state.
@@ -193,7 +195,13 @@ impl Tape<'_> {
             "igate_preact.weight",
             "fgate_preact.weight",
         ];
-        let Some(parts) = self.linear_in_parts(&all, y, &begins)? else { return Ok(None) };
+        let bias = self.weight(&["igate_preact.bias", "fgate_preact.bias"])?;
+        let to = self.plan.scratch(DType::F32, 2 * batch * heads);
+        let gates = GateColumns { heads, cap, bias, to };
+        let Some(parts) = self.linear_in_parts(&all, y, &begins, gates)? else {
+            return Ok(None);
+        };
+        let InParts { y: parts, has_gates } = parts;
         let of_gates = parts.len() / batch - columns.all();
         let part = |begin: usize, width: usize| parts.part(batch * begin, batch * width);
         let qkv = [part(0, columns.keys), part(k, columns.keys), part(v, columns.values)];
@@ -206,10 +214,16 @@ impl Tape<'_> {
             cap,
             pre: part(columns.all(), of_gates),
             stride: of_gates,
-            bias: Some(self.weight(&["igate_preact.bias", "fgate_preact.bias"])?),
+            bias: Some(bias),
             gates: None,
         };
-        let Gates { i, f } = capped.add_forward(self.plan)?;
+        let Gates { i, f } = match has_gates {
+            true => {
+                let of = |n| to.part(n * batch * heads, batch * heads);
+                Gates { i: of(0), f: of(1) }
+            }
+            false => capped.add_forward(self.plan)?,
+        };
         let step = VlstmStep {
             dtype,
             sizes,
@@ -233,7 +247,7 @@ impl Tape<'_> {
             weight: self.weight(&["multihead_norm.weight"])?,
             out: None,
         };
-        norm.add_forward(self.plan).map(Some)
+        self.head_norm_before_products(norm).map(Some)
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
-use passes::RmsNorm;
 
+use crate::few::Pending;
 use crate::layers::EPS;
 use crate::{Int8, Parameters};
 
@@ -50,7 +50,7 @@ pub struct Tape<'a> {
     /// The names of the layers under way.
     layers: Vec<String>,
     /// Norms that are not launched yet, by their results: see [`Tape::rms_norm_before_products`].
-    pub(crate) pending: HashMap<Slot, RmsNorm>,
+    pub(crate) pending: HashMap<Slot, Pending>,
 }
 
 /// The backward pass under way.

@@ -13,12 +13,14 @@ template <class W> constexpr bool is_int8 = sizeof(W) == 1;
 // Elements of 16 bytes of a row of W.
 template <class W> constexpr int OF_PACK = 16 / sizeof(W);
 
+// ANCHOR: signed_byte
 // Byte i of a word as a signed number. 2²³ + u is a float whose last digits are u: no conversion, which has a sixteenth of
 // the throughput of an addition.
 __device__ __forceinline__ float signed_byte(unsigned word, int i) {
     unsigned u = (word ^ 0x80808080u) >> (8 * i) & 0xffu;
     return __uint_as_float(0x4b000000u | u) - 8388736.0f;  // 2²³ + 128
 }
+// ANCHOR_END: signed_byte
 
 // 16 bytes of W as floats.
 template <class W> __device__ __forceinline__ void widen(float (&v)[OF_PACK<W>], const uint4& raw) {

@@ -83,6 +83,33 @@ __device__ __forceinline__ void multiply(float (&c)[TILES][4], const Part& part,
     }
 }
 
+// The same of x in shared memory, whose rows are ROW elements apart and end with zeros: no lane asks where they end.
+template <class T, class W, int TILES, int ROW>
+__device__ __forceinline__ void multiply_shared(float (&c)[TILES][4], const Part& part, const T* x, int step, int g, int t) {
+    constexpr int E = OF_PACK<W>;
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+        const T* own = x + g * ROW + step * Rows<W>::STEP + p * 4 * E + t * E;
+        unsigned low[4] = {part.low[p].x, part.low[p].y, part.low[p].z, part.low[p].w};
+        unsigned high[4] = {part.high[p].x, part.high[p].y, part.high[p].z, part.high[p].w};
+#pragma unroll
+        for (int q = 0; q < E; q += 8) {
+            unsigned a[2][4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                a[j / 2][j % 2 * 2] = two_of<T, W>(low, q / 2 + j);
+                a[j / 2][j % 2 * 2 + 1] = two_of<T, W>(high, q / 2 + j);
+            }
+#pragma unroll
+            for (int n = 0; n < TILES; ++n) {
+                uint4 b = *reinterpret_cast<const uint4*>(own + n * 8 * ROW + q);
+                multiply_add<T>(c[n], a[0], b.x, b.y);
+                multiply_add<T>(c[n], a[1], b.z, b.w);
+            }
+        }
+    }
+}
+
 // Of each warp its sums over k.
 template <int TILES> struct Sums {
     float of_warp[WARPS][TILES * 8][HIGH + 1];
@@ -103,8 +130,8 @@ template <int TILES> struct Sums {
 };
 
 // The columns of y that a tile has.
-template <class W, class T, int TILES>
-__device__ __forceinline__ void store_rows(const Sums<TILES>& sums, int tile, const float* scale, const T* residual, T* y, int R,
+template <class W, class T, class S>
+__device__ __forceinline__ void store_rows(const S& sums, int tile, const float* scale, const T* residual, T* y, int R,
                                            int N, int has_residual, int gated, int p1, int p2, int p3, int p4) {
     int wide = wide_of(gated);
     for (int e = threadIdx.x; e < R * wide; e += THREADS) {
@@ -114,6 +141,18 @@ __device__ __forceinline__ void store_rows(const Sums<TILES>& sums, int tile, co
         if (gated) sum *= quick_sigmoid(sum) * sums.all(r, i + 8) * scale_of<W>(scale, N + n);
         if (has_residual) sum += to_math(residual[1ll * r * N + n]);
         y[cell_of(r, n, R, N, p1, p2, p3, p4)] = from_math<T>(sum);
+    }
+}
+
+// The same of columns that are a mixer's gates: heads of i from column p4 on, then those of f.
+template <class W, class T, class S>
+__device__ __forceinline__ void store_gates(const S& sums, int tile, const float* scale, const T* bias, float* gates, int R,
+                                            int N, int heads, float cap, int p4) {
+    for (int e = threadIdx.x; e < R * HIGH; e += THREADS) {
+        int r = e / HIGH, i = e % HIGH, n = tile * HIGH + i, c = n - p4;
+        if (c < 0 || c >= 2 * heads || n >= N) continue;
+        float a = sums.all(r, i) * scale_of<W>(scale, n) + to_math(bias[c]);
+        gates[(c / heads * R + r) * heads + c % heads] = cap * tanhf(a / cap);
     }
 }
 

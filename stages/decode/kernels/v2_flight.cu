@@ -13,6 +13,7 @@ using namespace lab;
 
 constexpr int THREADS = 256, EACH = 2, DEPTH = 4;  // rows of W of a warp, packs of each in flight
 
+// ANCHOR: flight
 template <class T, class W, int ROWS>
 __global__ void __launch_bounds__(THREADS)
     few_rows_flight(const W* __restrict__ weight, const float* __restrict__ scale, const T* __restrict__ x,
@@ -66,3 +67,4 @@ __global__ void __launch_bounds__(THREADS)
         }
     }
 }
+// ANCHOR_END: flight

@@ -6,8 +6,8 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Dims, Plan, Prepared as _, Problem, Tensor, Tensors, run};
 use lab_reference::matmul::matmul;
 
-use crate::few_rows::{FewRows, Norm, Way};
-use crate::{MMA, MMA_INT8, PERSISTENT, STAGE, quantize_rows};
+use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
+use crate::{MMA, MMA_INT8, PERSISTENT, SPLIT, STAGE, quantize_rows};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check {
@@ -21,6 +21,8 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "columns_go_to_parts", run: columns_go_to_parts },
     Check { name: "gates_and_up_are_one_launch", run: gates_and_up_are_one_launch },
     Check { name: "rows_are_normed_on_the_way", run: rows_are_normed_on_the_way },
+    Check { name: "heads_are_normed_on_the_way", run: heads_are_normed_on_the_way },
+    Check { name: "gates_are_columns_of_the_product", run: gates_are_columns_of_the_product },
     Check { name: "nan_stays_in_its_row", run: nan_stays_in_its_row },
     Check {
         name: "what_does_not_fit_is_refused_by_name",
@@ -72,9 +74,11 @@ fn run_plan(plan: Plan, inputs: &Tensors) -> Tensor {
 fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
     let mut all = vec![(Way::Flight, DType::F32, false), (Way::Flight, DType::F16, true)];
     if FewRows::takes(device, DType::F16, [1, 16])[1] {
+        // Of clusters only where there are some.
         let both = [(DType::BF16, false), (DType::F16, true)];
-        let mma = [Way::Mma, Way::Persistent];
-        all.extend(mma.iter().flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
+        let mma = [Way::Mma, Way::Persistent, Way::Split];
+        let mma = mma.iter().filter(|way| way.source().runs_on(&device.facts().arch));
+        all.extend(mma.flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
     }
     all
 }
@@ -121,7 +125,7 @@ fn planned(
     let scale = int8.then(|| plan.input("scale", DType::F32, &[of_weight]));
     let y = Some(plan.output("y", dtype, &[rows, n]));
     let (way, added, norm) = (Some(way), None, None);
-    FewRows { dtype, rows, n, k, x, weight, scale, norm, added, gated, parts, y, way }
+    FewRows { dtype, rows, n, k, x, weight, scale, norm, gates: None, added, gated, parts, y, way }
         .add(&mut plan)
         .unwrap();
     plan
@@ -203,12 +207,28 @@ fn rows_are_normed_on_the_way(device: &Device) {
             let of_type = if int8 { DType::I8 } else { dtype };
             let weight = plan.input("weight", of_type, &[of_weight, k]);
             let scale = int8.then(|| plan.input("scale", DType::F32, &[of_weight]));
-            let norm = Some(Norm { weight: plan.input("norm", dtype, &[k]), eps: 1e-3 });
+            let norm =
+                Some(Norm { weight: plan.input("norm", dtype, &[k]), eps: 1e-3, heads: None });
             let y = Some(plan.output("y", dtype, &[rows, n]));
             let (way, added, parts) = (Some(way.0), None, &[][..]);
-            FewRows { dtype, rows, n, k, x, weight, scale, norm, added, gated, parts, y, way }
-                .add(&mut plan)
-                .unwrap();
+            FewRows {
+                dtype,
+                rows,
+                n,
+                k,
+                x,
+                weight,
+                scale,
+                norm,
+                gates: None,
+                added,
+                gated,
+                parts,
+                y,
+                way,
+            }
+            .add(&mut plan)
+            .unwrap();
             let y = run_plan(plan, &inputs).values();
             let (x, norm) = (inputs["x"].values(), inputs["norm"].values());
             let normed: Vec<f64> = x
@@ -233,11 +253,119 @@ fn rows_are_normed_on_the_way(device: &Device) {
     }
 }
 
+/// As if the gated norm of heads stood before the product.
+fn heads_are_normed_on_the_way(device: &Device) {
+    for way in ways(device).into_iter().filter(|way| way.0 == Way::Persistent) {
+        let (_, dtype, int8) = way;
+        for ([rows, n, k], width) in [([1, 40, 96], 48), ([7, 24, 1024], 512), ([3, 20, 272], 272)]
+        {
+            let (mut inputs, w) = operands(dtype, int8, [rows, n, k]);
+            let of = problem(dtype, [rows, n, k]);
+            inputs.insert("norm".into(), of.normal_around(1.0, dtype, 5, &[k]));
+            inputs.insert("ogate".into(), of.normal(6, &[rows, k]));
+            // A mean that is not 0.
+            inputs.insert("x".into(), of.normal_around(0.5, dtype, 7, &[rows, k]));
+            let mut plan = Plan::new(device);
+            let [x, ogate] = ["x", "ogate"].map(|name| plan.input(name, dtype, &[rows, k]));
+            let of_type = if int8 { DType::I8 } else { dtype };
+            let weight = plan.input("weight", of_type, &[n, k]);
+            let scale = int8.then(|| plan.input("scale", DType::F32, &[n]));
+            let heads = Some(Heads { width, ogate });
+            let norm = Some(Norm { weight: plan.input("norm", dtype, &[k]), eps: 1e-3, heads });
+            let y = Some(plan.output("y", dtype, &[rows, n]));
+            let (way, added, parts, gated) = (Some(way.0), None, &[][..], false);
+            FewRows {
+                dtype,
+                rows,
+                n,
+                k,
+                x,
+                weight,
+                scale,
+                norm,
+                gates: None,
+                added,
+                gated,
+                parts,
+                y,
+                way,
+            }
+            .add(&mut plan)
+            .unwrap();
+            let y = run_plan(plan, &inputs).values();
+            let [x, ogate, norm] = ["x", "ogate", "norm"].map(|name| inputs[name].values());
+            let mut z = vec![0.0; rows * k];
+            for (head, x) in x.chunks(width).enumerate() {
+                let mean = x.iter().sum::<f64>() / width as f64;
+                let variance =
+                    x.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / width as f64;
+                for (c, x) in x.iter().enumerate() {
+                    let e = head * width + c;
+                    let sigmoid = 1.0 / (1.0 + (-ogate[e]).exp());
+                    z[e] = (x - mean) / (variance + 1e-3).sqrt() * sigmoid * norm[e % k];
+                }
+            }
+            let z = Tensor::rounded(dtype, &[rows, k], &z);
+            let what = format!("{way:?} {rows} {width}");
+            assert_close(&what, &y, &exact(&z, &w, n), 1.5 * rounding(dtype));
+        }
+    }
+}
+
+/// Where a tile has columns of the parts before, and where columns behind the gates are nobody's.
+fn gates_are_columns_of_the_product(device: &Device) {
+    for way in ways(device).into_iter().filter(|way| [Way::Persistent, Way::Split].contains(&way.0))
+    {
+        let (_, dtype, int8) = way;
+        let ([rows, n, k], heads, cap) = ([3, 59, 96], 5, 1.5);
+        let parts = [16, 24, 40, 45];
+        let (mut inputs, w) = operands(dtype, int8, [rows, n, k]);
+        let of = problem(dtype, [rows, n, k]);
+        inputs.insert("bias".into(), of.normal(5, &[2 * heads]));
+        let mut plan = Plan::new(device);
+        let x = plan.input("x", dtype, &[rows, k]);
+        let of_type = if int8 { DType::I8 } else { dtype };
+        let weight = plan.input("weight", of_type, &[n, k]);
+        let scale = int8.then(|| plan.input("scale", DType::F32, &[n]));
+        let bias = plan.input("bias", dtype, &[2 * heads]);
+        let to = plan.output("y", DType::F32, &[2, rows, heads]);
+        let gates = Some(GateColumns { heads, cap, bias, to });
+        let (way, added, norm, gated, y) = (Some(way.0), None, None, false, None);
+        FewRows {
+            dtype,
+            rows,
+            n,
+            k,
+            x,
+            weight,
+            scale,
+            norm,
+            gates,
+            added,
+            gated,
+            parts: &parts,
+            y,
+            way,
+        }
+        .add(&mut plan)
+        .unwrap();
+        let found = run_plan(plan, &inputs).values();
+        let (all, bias) = (exact(&inputs["x"], &w, n), inputs["bias"].values());
+        let cell = |e: usize| {
+            let (c, r) = (e / (rows * heads) * heads + e % heads, e / heads % rows);
+            let a = all[r * n + parts[3] + c] + bias[c];
+            f64::from(cap) * (a / f64::from(cap)).tanh()
+        };
+        let expected: Vec<f64> = (0..2 * rows * heads).map(cell).collect();
+        assert_close(&format!("{way:?}"), &found, &expected, 4e-6);
+    }
+}
+
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
-    for version in [&MMA, &MMA_INT8, &PERSISTENT] {
+    for version in [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT] {
         let info = lab_harness::Version::info(version);
-        if !FewRows::takes(device, DType::BF16, [1, 16])[1] {
+        if !lab_harness::Version::sources(version).iter().all(|s| s.runs_on(&device.facts().arch)) {
             continue;
         }
         let [rows, n, k] = [9, 21, 176];
@@ -268,6 +396,7 @@ fn what_does_not_fit_is_refused_by_name(device: &Device) {
         weight,
         scale: None,
         norm: None,
+        gates: None,
         added: None,
         gated: false,
         parts: &[],
@@ -285,8 +414,15 @@ fn what_does_not_fit_is_refused_by_name(device: &Device) {
         (FewRows { added: Some(x), ..right }, "residual of few_rows: expected 16 elements, got 64"),
         (FewRows { y: Some(x), ..right }, "y of few_rows: expected 16 elements, got 64"),
         (
-            FewRows { norm: Some(Norm { weight: x, eps: 0.0 }), ..right },
+            FewRows { norm: Some(Norm { weight: x, eps: 0.0, heads: None }), ..right },
             "rows to norm of few_rows: expected up to 8 rows of",
+        ),
+        (
+            FewRows {
+                gates: Some(GateColumns { heads: 1, cap: 1.0, bias: x, to: scale }),
+                ..right
+            },
+            "gates of few_rows: expected two columns a head",
         ),
         (FewRows { n: 0, ..right }, "sizes of few_rows: expected 1 to"),
         (FewRows { parts: &[4, 4], ..right }, "parts of few_rows: expected at most four"),

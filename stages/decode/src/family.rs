@@ -166,6 +166,23 @@ pub static PERSISTENT: FewRowsVersion = FewRowsVersion {
     way: Way::Persistent,
 };
 
+/// Clusters that share k.
+pub static SPLIT: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v5_split",
+        parent: Some("v4_persistent"),
+        change: "for many rows: a cluster shares k, and x is read once for 128 rows of W",
+        ..MMA.info
+    },
+    way: Way::Split,
+};
+
+/// v5 of int8.
+pub static SPLIT_INT8: FewRowsVersion = FewRowsVersion {
+    info: Info { name: "v5_split_int8", parent: Some("v5_split"), ..MMA_INT8.info },
+    way: Way::Split,
+};
+
 /// v4 of int8.
 pub static PERSISTENT_INT8: FewRowsVersion = FewRowsVersion {
     info: Info { name: "v4_persistent_int8", parent: Some("v4_persistent"), ..MMA_INT8.info },
@@ -262,7 +279,7 @@ impl Version for FewRowsVersion {
         ];
         if self.way.is_mma() {
             // More tiles than the emulator has places for blocks.
-            all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272], [2, 1500, 48]]);
+            all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272], [2, 1500, 48], [33, 150, 1056]]);
         }
         all.into_iter().map(|[r, n, k]| Dims::new([("R", r), ("N", n), ("K", k)])).collect()
     }
@@ -287,6 +304,7 @@ impl Version for FewRowsVersion {
             weight,
             scale,
             norm: None,
+            gates: None,
             added,
             gated: false,
             parts: &[],

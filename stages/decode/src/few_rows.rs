@@ -22,6 +22,8 @@ pub enum Way {
     Mma,
     /// The same by blocks that stay, which may norm x themselves.
     Persistent,
+    /// By clusters that share k, of sm_90: for more than eight rows.
+    Split,
 }
 
 impl Way {
@@ -32,6 +34,7 @@ impl Way {
             Self::Flight => &kernels::V2_FLIGHT,
             Self::Mma => &kernels::V3_MMA,
             Self::Persistent => &kernels::V4_PERSISTENT,
+            Self::Split => &kernels::V5_SPLIT,
         }
     }
 
@@ -44,17 +47,41 @@ impl Way {
 
     /// Whether it is of the tensor cores.
     pub(crate) fn is_mma(self) -> bool {
-        [Self::Mma, Self::Persistent].contains(&self)
+        [Self::Mma, Self::Persistent, Self::Split].contains(&self)
     }
 }
 
-/// RMSNorm of x in the product that reads it.
+/// The norm of x in the product that reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
     /// \[K\], of the run's type.
     pub weight: Slot,
     /// ε.
     pub eps: f32,
+    /// RMSNorm of rows where it is not said; else a layer norm of each head, times a sigmoid gate.
+    pub heads: Option<Heads>,
+}
+
+/// Heads of x, and their gate.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Columns of a head, a divisor of K and a multiple of 16, up to 512.
+    pub width: usize,
+    /// Before the sigmoid, \[R, K\].
+    pub ogate: Slot,
+}
+
+/// The columns of the fifth part of y as gates: gate = cap · tanh((y + bias) / cap).
+#[derive(Clone, Copy, Debug)]
+pub struct GateColumns {
+    /// NH: so many of i, then as many of f. Columns behind them are left out.
+    pub heads: usize,
+    /// Of the soft cap.
+    pub cap: f32,
+    /// \[2 NH\], of the run's type.
+    pub bias: Slot,
+    /// Where they go, f32 \[2, R, NH\]; y's fifth part is not written.
+    pub to: Slot,
 }
 
 /// y = x Wᵀ + r of few rows: x \[R, K\], W \[N, K\], r and y \[R, N\].
@@ -78,6 +105,8 @@ pub struct FewRows<'a> {
     pub scale: Option<Slot>,
     /// Of x, before the product: [`FewRows::norms`] says where.
     pub norm: Option<Norm>,
+    /// What the fifth part of y becomes, on the tensor cores; itself where it is not said.
+    pub gates: Option<GateColumns>,
     /// r.
     pub added: Option<Slot>,
     /// y = silu(x Wgᵀ) ⊙ (x Wuᵀ), where W are the rows of Wg and behind them those of Wu: on the tensor cores.
@@ -93,6 +122,9 @@ pub struct FewRows<'a> {
 
 const NAME: &str = "few_rows";
 
+/// From more rows on x is read too often where each block reads all of it.
+const MANY: usize = 16;
+
 /// Elements that a block norms: 64 kB of halves, so that three blocks fit a multiprocessor.
 const MOST_NORMED: usize = 1 << 15;
 
@@ -105,6 +137,12 @@ impl FewRows<'_> {
         let rows_fit = |way: Way| rows <= way.most_rows();
         let by_mma = any && mma && rows_fit(Way::Mma);
         [by_mma || any && rows_fit(Way::Flight), by_mma]
+    }
+
+    /// Up to so many rows a product is one of few: with more, tiles of the general product are full enough, or it reads x less often.
+    pub fn most_rows(device: &Device, dtype: DType) -> usize {
+        let splits = kernels::V5_SPLIT.runs_on(&device.facts().arch);
+        if splits && dtype != DType::F32 { MOST_ROWS } else { MANY }
     }
 
     /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks.
@@ -127,6 +165,9 @@ impl FewRows<'_> {
             Way::Naive => format!("few_rows_naive<{t}>"),
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
+            Way::Split => {
+                format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)
+            }
             Way::Mma | Way::Persistent => {
                 let tiles = rows.div_ceil(8).next_power_of_two();
                 // Accumulators of many tiles take the registers of a second step.
@@ -134,7 +175,11 @@ impl FewRows<'_> {
                 match way {
                     Way::Mma => format!("few_rows_mma<{t}, {w}, {tiles}, {depth}>"),
                     _ => {
-                        let norms = norm.is_some();
+                        let norms = match norm {
+                            None => "NONE",
+                            Some(Norm { heads: None, .. }) => "RMS",
+                            Some(_) => "HEADS",
+                        };
                         format!("few_rows_persistent<{t}, {w}, {tiles}, {depth}, {norms}>")
                     }
                 }
@@ -146,6 +191,8 @@ impl FewRows<'_> {
             Way::Warp => n.div_ceil(8),
             Way::Flight => n.div_ceil(16),
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
+            // Eight blocks for eight tiles.
+            Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
         };
         let down = if way == Way::Naive { rows } else { 1 };
         // Blocks that stay are as many as fit.
@@ -154,7 +201,11 @@ impl FewRows<'_> {
             Way::Persistent => across.min(kernel.resident_blocks(256, bytes)?.max(1) as usize),
             _ => across,
         };
-        let launch = kernel.grid([across as u32, down as u32, 1])?.shared(bytes);
+        let launch = kernel.grid([across as u32, down as u32, 1])?;
+        let launch = match way {
+            Way::Split => launch.cluster(8),
+            _ => launch.shared(bytes),
+        };
         let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * n));
         let has_residual = self.added.is_some();
         let residual = self.added.unwrap_or_else(|| plan.scratch(dtype, 1));
@@ -171,12 +222,27 @@ impl FewRows<'_> {
                 weight, scale, x, residual, y, R: rows, N: n, K: k, has_residual, p1, p2, p3, p4
             ];
             plan.launch(&kernel, launch, all)?;
+        } else if way == Way::Split {
+            let bias = self.gates.map_or_else(|| plan.scratch(dtype, 1), |gates| gates.bias);
+            let to = self.gates.map_or_else(|| plan.scratch(DType::F32, 1), |gates| gates.to);
+            let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
+            let all = arguments![
+                weight, scale, x, bias, residual, y, gates: to, R: rows, N: n, K: k, has_residual,
+                gated, heads, cap, p1, p2, p3, p4
+            ];
+            plan.launch(&kernel, launch.overlap_previous(), all)?;
         } else if way == Way::Persistent {
             let eps = norm.map_or(0.0, |norm| norm.eps);
+            let of_heads = norm.and_then(|norm| norm.heads);
+            let width = of_heads.map_or(k, |heads| heads.width);
+            let ogate = of_heads.map_or_else(|| plan.scratch(dtype, 1), |heads| heads.ogate);
             let norm = norm.map_or_else(|| plan.scratch(dtype, 1), |norm| norm.weight);
+            let bias = self.gates.map_or_else(|| plan.scratch(dtype, 1), |gates| gates.bias);
+            let to = self.gates.map_or_else(|| plan.scratch(DType::F32, 1), |gates| gates.to);
+            let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
             let all = arguments![
-                weight, scale, x, norm, residual, y, R: rows, N: n, K: k, has_residual, gated, eps, p1,
-                p2, p3, p4
+                weight, scale, x, norm, ogate, bias, residual, y, gates: to, R: rows, N: n, K: k,
+                D: width, has_residual, gated, eps, heads, cap, p1, p2, p3, p4
             ];
             plan.launch(&kernel, launch.overlap_previous(), all)?;
         } else {
@@ -190,20 +256,26 @@ impl FewRows<'_> {
 
     /// The way that it is done.
     fn check(&self, device: &Device) -> Result<Way, Error> {
-        let Self { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way, norm } = *self;
+        let Self { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way, norm, gates } =
+            *self;
         let of = |what: &str| format!("{what} of {NAME}");
         if ![DType::F32, DType::F16, DType::BF16].contains(&dtype) {
             return Err(Error::bad(of("dtype"), "f32, f16 or bf16", dtype));
         }
         let [any, by_mma] = Self::takes(device, dtype, [rows, k]);
-        let way = way.unwrap_or(if by_mma { Way::Persistent } else { Way::Flight });
+        let splits = kernels::V5_SPLIT.runs_on(&device.facts().arch);
+        let way = way.unwrap_or(match (by_mma, rows > MANY && splits) {
+            (true, true) => Way::Split,
+            (true, false) => Way::Persistent,
+            (false, _) => Way::Flight,
+        });
         if !k.is_multiple_of(16) || k == 0 {
             return Err(Error::bad(of("K"), "a multiple of 16", k));
         }
         if !any || !(1..=way.most_rows()).contains(&rows) {
             return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
         }
-        if way.is_mma() && !by_mma {
+        if way.is_mma() && !by_mma || way == Way::Split && !splits {
             let got = format!("{dtype} on {}", device.facts().arch);
             return Err(Error::bad(of("tensor cores"), "f16 or bf16, on sm_80 or later", got));
         }
@@ -229,6 +301,27 @@ impl FewRows<'_> {
         if let Some(norm) = norm.filter(|norm| !(norm.eps >= 0.0 && norm.eps.is_finite())) {
             return Err(Error::bad(of("eps"), "a finite number, 0 or above", norm.eps));
         }
+        if let Some(Heads { width, .. }) = norm.and_then(|norm| norm.heads)
+            && !(width.is_multiple_of(16) && (16..=512).contains(&width) && k.is_multiple_of(width))
+        {
+            let expected = format!("a divisor of {k}, a multiple of 16 up to 512");
+            return Err(Error::bad(of("width of a head"), expected, width));
+        }
+        if let Some(GateColumns { heads, cap, .. }) = gates {
+            let columns = parts.get(3).map_or(0, |begin| n.saturating_sub(*begin));
+            if ![Way::Persistent, Way::Split].contains(&way)
+                || gated
+                || heads == 0
+                || columns < 2 * heads
+            {
+                let expected =
+                    "two columns a head in the fifth part of y, by Persistent, not gated";
+                return Err(Error::bad(of("gates"), expected, format!("{heads} heads by {way:?}")));
+            }
+            if !(cap > 0.0 && cap.is_finite()) {
+                return Err(Error::bad(of("cap"), "a finite number above 0", cap));
+            }
+        }
         const MOST: usize = 1 << 30;
         if !(1..=MOST).contains(&n) || k > MOST {
             return Err(Error::bad(of("sizes"), format!("1 to {MOST}"), n.max(k)));
@@ -244,6 +337,9 @@ impl FewRows<'_> {
             ("W", Some(weight), of_weight * k),
             ("scale", scale, of_weight),
             ("norm", norm.map(|norm| norm.weight), k),
+            ("ogate", norm.and_then(|norm| norm.heads).map(|heads| heads.ogate), rows * k),
+            ("bias", gates.map(|gates| gates.bias), 2 * gates.map_or(0, |gates| gates.heads)),
+            ("gates", gates.map(|gates| gates.to), 2 * rows * gates.map_or(0, |gates| gates.heads)),
             ("residual", added, rows * n),
             ("y", y, rows * n),
         ] {
@@ -255,9 +351,11 @@ impl FewRows<'_> {
             return Err(Error::bad(of("residual"), "none, where y has parts", "one"));
         }
         let size = if scale.is_some() { 1 } else { dtype.size() };
+        let ogate = norm.and_then(|norm| norm.heads).map_or(x, |heads| heads.ogate);
         let norm = norm.map_or(x, |norm| norm.weight);
+        let same = dtype.size();
         for (name, slot, size) in
-            [("x", x, dtype.size()), ("W", weight, size), ("norm", norm, dtype.size())]
+            [("x", x, same), ("W", weight, size), ("norm", norm, same), ("ogate", ogate, same)]
         {
             let pack = 16 / size;
             if !slot.start().is_multiple_of(pack) {

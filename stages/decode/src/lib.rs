@@ -14,9 +14,10 @@ use lab_harness::Stage;
 
 pub use dequantize::Dequantize;
 pub use family::{
-    FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, WARP,
+    FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, SPLIT,
+    SPLIT_INT8, WARP,
 };
-pub use few_rows::{FewRows, MOST_ROWS, Norm, Way};
+pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
 
 #[allow(missing_docs)]
@@ -35,9 +36,11 @@ pub static STAGE: Stage = Stage {
         &FLIGHT,
         &MMA,
         &PERSISTENT,
+        &SPLIT,
         &FLIGHT_INT8,
         &MMA_INT8,
         &PERSISTENT_INT8,
+        &SPLIT_INT8,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

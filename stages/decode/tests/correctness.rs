@@ -1,7 +1,10 @@
 //! Every version against its f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use decode::{FLIGHT, FLIGHT_INT8, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, STAGE, WARP};
+use decode::{
+    FLIGHT, FLIGHT_INT8, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, SPLIT, SPLIT_INT8,
+    STAGE, WARP,
+};
 use lab_harness::suite::{assert_right_within, assert_version, in_all_types};
 use lab_harness::{Dims, Problem, random_problems, stage_checks};
 
@@ -27,6 +30,12 @@ fn mma() {
 fn persistent() {
     assert_version(&STAGE, &PERSISTENT);
     assert_version(&STAGE, &PERSISTENT_INT8);
+}
+
+#[test]
+fn split() {
+    assert_version(&STAGE, &SPLIT);
+    assert_version(&STAGE, &SPLIT_INT8);
 }
 
 stage_checks!(STAGE);

@@ -9,6 +9,7 @@
 // q, k: heads x dhqk; v, h: heads x dhhv; i_gate, f_gate, m: heads; C: heads x dhqk x dhhv; n: heads x dhqk;
 // tickets: heads, zero before the first launch and after each.
 #include "keys.cuh"
+#include "lab/ptx/grid_dependency.cuh"
 
 using namespace lab;
 
@@ -25,6 +26,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(State) == 4 ? 3 : 2)
     __shared__ Key key[MOST_KEYS];
     __shared__ float4 part[PARTS][COLUMNS / 4];
     __shared__ bool last;
+    griddep_launch_dependents();  // a product behind it may ask for its weights
     int thread = threadIdx.x;
     long long head = blockIdx.x / slices;
     int c0 = blockIdx.x % slices * COLUMNS, own = thread % LANES * N, c = c0 + own;

@@ -784,6 +784,80 @@ fn a_language_model_keeps_its_tokenizer() {
 
 /// Each mixer learns the same, has as many parameters, and is drawn.
 #[test]
+fn matrices_of_int8_are_judged_and_write() {
+    let lab = Lab::new();
+    lab.says(&format!("train t.txt --out m.safetensors --steps 30 --lr 1e-2 {SMALL}"));
+    let made = lab.json("quantize m.safetensors --out q.safetensors");
+    assert_eq!(number(&made["int8_parameters"]) + number(&made["f32_parameters"]), 86532.0);
+    let before = lab.json("eval m.safetensors t.txt --window 16 --batch 2");
+    let after = lab.json("eval q.safetensors t.txt --window 16 --batch 2");
+    let [before, after] = [before, after].map(|said| number(&said["bits_a_byte"]));
+    assert!((after - before).abs() < 0.02 * before, "{after} for {before}");
+    assert_ne!(after, before);
+    // Greedily, by the logits that it says itself.
+    let ids: Vec<i32> = b"the quick".iter().map(|b| i32::from(*b)).collect();
+    let input = tensors([("ids", Tensor::new(&[1, ids.len()], &ids))]);
+    tensor::write(&lab.at("ids.safetensors"), &input).unwrap();
+    lab.says("logits q.safetensors --input ids.safetensors --output l.safetensors");
+    let logits = tensor::read(&lab.at("l.safetensors")).unwrap()["logits"].values();
+    let said = lab.json("generate q.safetensors --temperature 0 --length 1 --prompt the");
+    assert_eq!(said["text"].as_str().unwrap().chars().count(), 1);
+    let row = &logits[logits.len() - 256..];
+    let likeliest = (0..256).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
+    let mut command = lab.command("generate q.safetensors --temperature 0 --length 1 --json");
+    let output = command.args(["--prompt", "the quick"]).output().unwrap();
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["text"].as_str().unwrap().as_bytes(), [likeliest as u8]);
+    assert_eq!(lab.json("info q.safetensors")["int8"], true);
+    lab.refuses(
+        "quantize q.safetensors --out r.safetensors",
+        "matrices to quantise: expected f32, got int8",
+    );
+    lab.refuses("convert q.safetensors --out r.safetensors", "MODEL: expected a model of f32");
+
+    // Files that are not whole, or say what cannot be.
+    let (all, notes) = tensor::read_with_notes(&lab.at("q.safetensors")).unwrap();
+    let head = "lm_head.weight.scale";
+    let spoil = |name: &str, spoil: &dyn Fn(&mut Tensors)| {
+        let mut all = all.clone();
+        spoil(&mut all);
+        tensor::write_with_notes(&lab.at(name), &all, &notes).unwrap();
+        format!("generate {name}")
+    };
+    let without = spoil("a.safetensors", &|all| drop(all.remove(head)));
+    lab.refuses(&without, "tensor 'lm_head.weight.scale': expected f32 [256], got none");
+    let zero = spoil("b.safetensors", &|all| {
+        all.insert(head.into(), Tensor::new(&[256], &[0f32; 256]));
+    });
+    lab.refuses(&zero, "tensor 'lm_head.weight.scale': expected finite scales above 0, got 0");
+    let least = spoil("c.safetensors", &|all| {
+        all.insert("lm_head.weight".into(), Tensor::new(&[256, 64], &[-128i8; 256 * 64]));
+    });
+    lab.refuses(&least, "tensor 'lm_head.weight': expected numbers from -127 to 127, got -128");
+    let floats = spoil("d.safetensors", &|all| {
+        all.insert("lm_head.weight".into(), Tensor::new(&[256, 64], &[1f32; 256 * 64]));
+    });
+    lab.refuses(&floats, "tensor 'lm_head.weight': expected i8 [256, 64], got f32 [256, 64]");
+    let more = spoil("e.safetensors", &|all| {
+        all.insert("other".into(), Tensor::new(&[1], &[1f32]));
+    });
+    lab.refuses(&more, "tensor 'other': expected parameters of the model only, got another");
+}
+
+#[test]
+fn decoding_is_timed() {
+    let lab = Lab::new();
+    let sizes = "--width 32 --heads 1 --blocks 1 --vocabulary 40 --tokens 2 --runs 1";
+    for (more, launches) in [("", 14.0), (" --dtype bf16 --sequences 3 --weights int8", 8.0)] {
+        let said = lab.json(&format!("bench {sizes}{more}"));
+        assert_eq!(number(&said["launches"]), launches, "{more}");
+        assert!(number(&said["ms_a_token"]) > 0.0 && said["share_of_copy"].is_null());
+    }
+    lab.refuses(&format!("bench {sizes} --sequences 0"), "sequences: expected 1 to 1024, got 0");
+    lab.refuses("bench --tokens 0", "--tokens: expected 1 to 1048576, got 0");
+}
+
+#[test]
 fn a_language_model_recalls() {
     let lab = Lab::new();
     let asked = "recall --keys 4 --values 2 --width 16 --batch 4 --out r.svg";

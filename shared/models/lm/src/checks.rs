@@ -27,6 +27,7 @@ static CHECKS: &[Check] = &[
     Check { name: "a_resumed_training_is_the_same", run: a_resumed_training_is_the_same },
     Check { name: "a_writer_reads_as_the_model_does", run: a_writer_reads_as_the_model_does },
     Check { name: "sequences_are_decoded_as_alone", run: sequences_are_decoded_as_alone },
+    Check { name: "many_sequences_follow_the_reference", run: many_sequences_follow_the_reference },
     Check {
         name: "int8_chooses_what_its_reference_chooses",
         run: int8_chooses_what_its_reference_chooses,
@@ -413,6 +414,32 @@ fn sequences_are_decoded_as_alone(device: &Device) {
                 let own: Vec<i32> = tokens.iter().map(|all| all[b]).collect();
                 assert_eq!(own, alone.concat(), "{dtype}, int8 {int8}: sequence {b}");
                 assert_eq!(logits[b], of_alone[0], "{dtype}, int8 {int8}: sequence {b}");
+            }
+        }
+    }
+}
+
+/// So many that x is shared by blocks with many rows of W, in halves and with int8.
+fn many_sequences_follow_the_reference(device: &Device) {
+    let model = small();
+    let parameters = spread(&model, 13);
+    let quantized = model.quantized().quantize(&parameters).unwrap();
+    let dequantized = model.quantized().dequantize(&quantized);
+    for (own, exact) in [(&parameters, &parameters), (&quantized, &dequantized)] {
+        let batch = 20;
+        let decoded = Decoded { model, dtype: DType::BF16, batch, room: 2 };
+        let mut decoder = Decoder::new(device, decoded, own).unwrap();
+        let [first, second]: [Vec<i32>; 2] =
+            [1, 7].map(|step| (0..batch as i32).map(|b| b * step % 19).collect());
+        for tokens in [&first, &second] {
+            decoder.put(tokens).unwrap();
+            decoder.advance().unwrap();
+        }
+        for (b, found) in decoder.logits().unwrap().into_iter().enumerate() {
+            let expected = last_logits(&model, exact, &[first[b], second[b]]);
+            for (found, expected) in found.into_iter().zip(expected) {
+                let expected = model.capped(expected);
+                assert!((found - expected).abs() <= 0.25, "sequence {b}: {found} for {expected}");
             }
         }
     }
