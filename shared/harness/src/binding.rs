@@ -161,6 +161,24 @@ impl<'a> Binder<'a> {
         Ok(self)
     }
 
+    /// The same, of the first elements of a slot that has at least as many.
+    ///
+    /// # Errors
+    /// As [`Binder::share`], but for the other slot's length.
+    pub fn share_first(mut self, name: &str, other: &Binding, theirs: &str) -> Result<Self, Error> {
+        let index = self.named(name)?;
+        let facts = &self.plan.slots()[index];
+        let wrong = |got: String| refuse(facts, &describe(facts), got);
+        let slot = other.plan.slot(theirs).ok_or_else(|| wrong(format!("no slot '{theirs}'")))?;
+        let there = &other.plan.slots()[slot.index];
+        if there.element != facts.element || there.elements() < facts.elements() {
+            return Err(wrong(format!("'{theirs}', {}", describe(there))));
+        }
+        let memory = other.memory[slot.index].clone();
+        self.put(index, Source::Lent(memory))?;
+        Ok(self)
+    }
+
     /// Takes all scratch from one piece of memory that somebody else owns, of [`Plan::scratch_bytes`]
     /// at least, at a multiple of 256. What a plan wants to be zero there ([`Plan::zeros`]) each run sets to zero first:
     /// between two runs the memory may be used for something else.

@@ -34,7 +34,7 @@ pub use config::Config;
 pub use data::Tokens;
 pub use evaluate::{Evaluated, Evaluator};
 pub use interchange::Pretrained;
-pub use lab_training::{Decay, Epoch, Error, Position, Schedule};
+pub use lab_training::{Decay, Epoch, Error, Position, Ranks, Schedule};
 pub use mixers::{Mixer, Mixers};
 pub use model::Model;
 pub use recall::Recall;
