@@ -83,6 +83,22 @@ pub struct Communicator {
     engine: Engine,
     /// Collectives that it has begun.
     calls: AtomicU64,
+    /// On a checked emulator, those whose results nobody may look for yet.
+    under_way: Mutex<Vec<UnderWay>>,
+}
+
+/// A collective that has not come to its end: see [`Communicator::settle`].
+#[derive(Debug)]
+struct UnderWay {
+    name: String,
+    to: u64,
+    result: Vec<u8>,
+}
+
+impl UnderWay {
+    fn meets(&self, address: u64, bytes: usize) -> bool {
+        address < self.to + self.result.len() as u64 && self.to < address + bytes as u64
+    }
 }
 
 #[derive(Debug)]
@@ -122,7 +138,9 @@ impl Communicator {
             Inner::Cuda(_) => Engine::Nccl(Nccl::new(device, group)?),
         };
         let calls = AtomicU64::new(0);
-        let all = Self { device: device.clone(), group: Arc::clone(group), engine, calls };
+        let under_way = Mutex::default();
+        let all =
+            Self { device: device.clone(), group: Arc::clone(group), engine, calls, under_way };
         all.try_out()?;
         Ok(all)
     }
@@ -232,23 +250,33 @@ impl Communicator {
         let name = format!("collective {number}, {call}");
         let (rank, size) = (self.rank(), call.dtype.size());
         let part = call.count * size;
-        let bytes = call.collective.elements(call.count, self.world())[0] * size;
+        let [bytes, written] =
+            call.collective.elements(call.count, self.world()).map(|elements| elements * size);
         let looks = matches!(self.device.mode(), Some(Mode::Checked | Mode::Counted));
-        if looks && let Some((first, count)) = lab_emulator::never_written(from as *const u8, bytes)
+        // What the ones before have made of it.
+        self.settle_those(|one| one.meets(from, bytes) || one.meets(to, written))?;
+        // SAFETY: the caller's promise.
+        let own = match call.collective {
+            Collective::Broadcast(root) if root != rank => &[],
+            _ => unsafe { std::slice::from_raw_parts(from as *const u8, bytes) },
+        };
+        if looks
+            && let Some((first, count)) = lab_emulator::never_written(from as *const u8, own.len())
         {
             let reason = format!(
                 "{name}: {count} of {bytes} bytes were never written, the first of them byte {first}"
             );
-            self.group.fail_as(RankFailure { rank, reason });
-            return self.group.check();
+            return self.fail(rank, reason);
         }
-        // SAFETY: the caller's promise.
-        let own = unsafe { std::slice::from_raw_parts(from as *const u8, bytes) };
-        let own = match call.collective {
-            Collective::Broadcast(root) if root != rank => &[],
-            _ => own,
-        };
         let all = self.group.exchange_within(&name, own, Some(self.group.limit()))?;
+        let is_sent =
+            |other: usize| !matches!(call.collective, Collective::Broadcast(root) if root != other);
+        let expected = |other: usize| if is_sent(other) { bytes } else { 0 };
+        if let Some(other) = (0..all.len()).find(|&other| all[other].len() != expected(other)) {
+            let got = all[other].len();
+            return self
+                .fail(other, format!("{name}: expected {} bytes, got {got}", expected(other)));
+        }
         let is_mean = call.collective == Collective::AllReduceMean;
         let sum_from = |start: usize| {
             let parts: Vec<&[u8]> = all.iter().map(|all| &all[start..start + part]).collect();
@@ -260,12 +288,66 @@ impl Communicator {
             Collective::AllGather => all.concat(),
             Collective::Broadcast(root) => all[root].clone(),
         };
-        // SAFETY: the caller's promise; of as many bytes as the collective writes.
-        unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), to as *mut u8, result.len()) };
-        if looks {
-            lab_emulator::host_wrote_bytes(to as *const u8, result.len());
+        let one = UnderWay { name, to, result };
+        if !looks {
+            // SAFETY: the caller's promise; of as many bytes as the collective writes.
+            unsafe { std::ptr::copy_nonoverlapping(one.result.as_ptr(), to as *mut u8, written) };
+            return Ok(());
+        }
+        // Whoever looks for it before its end finds nothing.
+        // SAFETY: as above.
+        unsafe { std::ptr::write_bytes(to as *mut u8, 0xFF, written) };
+        lab_emulator::host_took_bytes(to as *const u8, written);
+        self.under_way().push(one);
+        Ok(())
+    }
+
+    fn fail(&self, rank: usize, reason: String) -> Result<(), Error> {
+        self.group.fail_as(RankFailure { rank, reason });
+        self.group.check()
+    }
+
+    fn under_way(&self) -> std::sync::MutexGuard<'_, Vec<UnderWay>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the collectives come to their end, for whoever waits for them: on a checked emulator, where until then their memory holds
+    /// nothing. On a GPU the stream's end is theirs.
+    ///
+    /// # Errors
+    /// [`Error::Rank`]: somebody has written what a collective was about to.
+    pub fn settle(&self) -> Result<(), Error> {
+        self.settle_those(|_| true)
+    }
+
+    fn settle_those(&self, is_one: impl Fn(&UnderWay) -> bool) -> Result<(), Error> {
+        let ended: Vec<UnderWay> = {
+            let mut all = self.under_way();
+            let (ended, others) = std::mem::take(&mut *all).into_iter().partition(is_one);
+            *all = others;
+            ended
+        };
+        for UnderWay { name, to, result } in ended {
+            lab_emulator::grids_ended();
+            let bytes = result.len();
+            let unwritten =
+                lab_emulator::never_written(to as *const u8, bytes).map_or(0, |(_, n)| n);
+            if unwritten != bytes {
+                let written = bytes - unwritten;
+                let reason =
+                    format!("{name}: {written} of {bytes} bytes were written before its end");
+                return self.fail(self.rank(), reason);
+            }
+            // SAFETY: whoever has called `run` has promised that the memory is there, and that nothing else uses it.
+            unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), to as *mut u8, bytes) };
+            lab_emulator::host_wrote_bytes(to as *const u8, bytes);
         }
         Ok(())
+    }
+
+    /// Forgets those under way: whoever had begun them ends before them.
+    pub fn forget(&self) {
+        self.under_way().clear();
     }
 
     /// Watches over what is launched until it is dropped: on GPUs, where a collective waits for its peers on the device, nobody else
@@ -578,6 +660,7 @@ mod tests {
             unsafe {
                 all.run(&[(call::<T>(collective, count), addresses.0, addresses.1)], stream)?
             };
+            all.settle()?;
             to.download()
         });
         outcomes.into_iter().map(Result::unwrap).collect()

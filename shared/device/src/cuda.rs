@@ -625,6 +625,24 @@ impl Cuda {
             .map_err(driver("cuStreamCreate"))
     }
 
+    /// One whose blocks go before those of other streams that wait for a multiprocessor.
+    pub(crate) fn new_urgent_stream(&self) -> Result<RawStream, Error> {
+        self.enter()?;
+        self.streams.store(true, Ordering::Relaxed);
+        let (mut least, mut greatest, mut stream) = (0, 0, std::ptr::null_mut());
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the context is current; the first call writes two integers, the second a handle.
+        unsafe {
+            sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest)
+                .result()
+                .map_err(driver("cuCtxGetStreamPriorityRange"))?;
+            sys::cuStreamCreateWithPriority(&mut stream, flags, greatest)
+                .result()
+                .map_err(driver("cuStreamCreateWithPriority"))?;
+        }
+        Ok(RawStream { stream, owned: true })
+    }
+
     /// A stream that somebody else has created and will destroy.
     pub(crate) fn foreign_stream(&self, handle: *mut c_void) -> RawStream {
         self.streams.store(true, Ordering::Relaxed);

@@ -30,6 +30,19 @@ impl Stream {
         Ok(Self { device: device.clone(), raw, queue: crate::emulated::new_queue() })
     }
 
+    /// One whose launches go before those of other streams where both wait for a multiprocessor: collectives, for which other devices
+    /// wait.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn urgent(device: &Device) -> Result<Self, Error> {
+        let raw = match &*device.inner {
+            Inner::Cuda(cuda) => Some(cuda.new_urgent_stream()?),
+            Inner::Emulator(_) => None,
+        };
+        Ok(Self { device: device.clone(), raw, queue: crate::emulated::new_queue() })
+    }
+
     /// A stream of somebody else's: `handle` is a `CUstream` (a `cudaStream_t`) of this device, of
     /// which 0 is the default one. What is launched here is ordered against that stream's own work
     /// and nothing else. On the emulator, where everything runs at once, the handle is not looked at.

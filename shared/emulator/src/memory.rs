@@ -334,6 +334,21 @@ pub fn host_wrote_bytes(address: *const u8, bytes: usize) {
     }
 }
 
+/// Tells the checks that these bytes, which may be a part of an allocation, hold nothing any more, as if nobody had written them.
+pub fn host_took_bytes(address: *const u8, bytes: usize) {
+    let Ok(arena) = arena() else { return };
+    let start = arena.book().own(address as usize);
+    let Whose::Live(allocation) = arena.whose(start) else { return };
+    let end = start.saturating_add(bytes).min(allocation.base + allocation.len);
+    let generation = next_generation();
+    for granule in (start / GRANULE * GRANULE..end).step_by(GRANULE) {
+        let taken = bytes_in(granule, start, end);
+        // SAFETY: it is of an allocation, in the arena; no kernel runs on what the host takes, which `launch` asks for.
+        let shadow = unsafe { &mut *arena.granule(granule) };
+        shadow.set_initialised(shadow.initialised(&allocation) & !taken, generation);
+    }
+}
+
 /// Tells the checks that the host has copied these bytes of device memory: what was unwritten stays so.
 pub fn host_copied_bytes(from: *const u8, to: *const u8, bytes: usize) {
     host_wrote_bytes(to, bytes);

@@ -161,6 +161,24 @@ impl<'a> Binder<'a> {
         Ok(self)
     }
 
+    /// The same, of the first elements of a slot that has at least as many.
+    ///
+    /// # Errors
+    /// As [`Binder::share`], but for the other slot's length.
+    pub fn share_first(mut self, name: &str, other: &Binding, theirs: &str) -> Result<Self, Error> {
+        let index = self.named(name)?;
+        let facts = &self.plan.slots()[index];
+        let wrong = |got: String| refuse(facts, &describe(facts), got);
+        let slot = other.plan.slot(theirs).ok_or_else(|| wrong(format!("no slot '{theirs}'")))?;
+        let there = &other.plan.slots()[slot.index];
+        if there.element != facts.element || there.elements() < facts.elements() {
+            return Err(wrong(format!("'{theirs}', {}", describe(there))));
+        }
+        let memory = other.memory[slot.index].clone();
+        self.put(index, Source::Lent(memory))?;
+        Ok(self)
+    }
+
     /// Takes all scratch from one piece of memory that somebody else owns, of [`Plan::scratch_bytes`]
     /// at least, at a multiple of 256. What a plan wants to be zero there ([`Plan::zeros`]) each run sets to zero first:
     /// between two runs the memory may be used for something else.
@@ -281,7 +299,7 @@ impl<'a> Binder<'a> {
             None => None,
             Some(communicator) => {
                 communicator.check_same(&calls)?;
-                Some(device.stream()?)
+                Some(Stream::urgent(&device)?)
             }
         };
         let mut steps = zeros;
@@ -422,7 +440,10 @@ fn run_step(
             // SAFETY: as above; the plan lets what uses the memory wait.
             unsafe { communicator.run(calls, side) }
         }
-        BoundStep::Wait => side.map_or(Ok(()), |side| side.hold(stream)),
+        BoundStep::Wait => {
+            side.map_or(Ok(()), |side| side.hold(stream))?;
+            plan.communicator().map_or(Ok(()), |communicator| communicator.settle())
+        }
         BoundStep::Zero(index) | BoundStep::Poison(index) => {
             let Memory { buffer, start } = &memory[*index];
             let bytes = plan.slots()[*index].bytes();
@@ -478,7 +499,13 @@ impl Binding {
     pub fn run(&mut self) -> Result<(), lab_device::Error> {
         let Self { plan, memory, steps, stream, side } = self;
         let streams = [stream.as_deref(), side.as_ref()];
-        steps.iter_mut().try_for_each(|step| run_step(plan, memory, step, streams))
+        let ran = steps.iter_mut().try_for_each(|step| run_step(plan, memory, step, streams));
+        if ran.is_err()
+            && let Some(communicator) = plan.communicator()
+        {
+            communicator.forget();
+        }
+        ran
     }
 
     /// The time of each of the plan's steps in some runs, alone on the device with a cold L2 cache: the layer that has added it, its
@@ -508,7 +535,10 @@ impl Binding {
                     run_step(plan, memory, step, streams)?;
                     // Timed by the queue that waits for it.
                     match (&*step, streams) {
-                        (BoundStep::Together { .. }, [stream, Some(side)]) => side.hold(stream),
+                        (BoundStep::Together { communicator, .. }, [stream, Some(side)]) => {
+                            side.hold(stream)?;
+                            communicator.settle()
+                        }
                         _ => Ok(()),
                     }
                 })?;

@@ -44,6 +44,8 @@ pub mod suite;
 pub mod tensor;
 pub mod tiling;
 pub mod timing;
+#[cfg(test)]
+mod together_tests;
 pub mod tuned;
 pub mod version;
 pub mod vlstm;

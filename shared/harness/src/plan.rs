@@ -908,7 +908,8 @@ impl Plan {
     }
 
     /// Adds a step of all ranks: the same collective for each of these pairs of slots, of which it reads the first and writes the
-    /// second. They are one, or lie apart; how many elements each has, [`Collective`] says. The step runs on a stream of its own beside
+    /// second. They are one, or lie apart, or the shorter one is this rank's part of the other; how many elements each has, [`Collective`]
+    /// says. The step runs on a stream of its own beside
     /// those behind it, and the first that uses what it uses waits for it, as the end of a run does.
     ///
     /// # Errors
@@ -938,7 +939,7 @@ impl Plan {
                 communicator.device().name(),
             ));
         }
-        let world = communicator.world();
+        let (rank, world) = (communicator.rank(), communicator.world());
         let mut calls: Vec<(Call, Slot, Slot)> = Vec::new();
         for &(from, to) in pairs {
             self.check_own(from)?;
@@ -993,7 +994,15 @@ impl Plan {
             })
             .collect();
         for (n, (call, from, to)) in calls.iter().enumerate() {
-            let in_itself = from != to && uses[n][0].meets(&uses[n][1]);
+            // A rank's own part of what all have may lie where it will.
+            let own =
+                |all: &Slot| Slot { start: all.start + call.count * rank, len: call.count, ..*all };
+            let in_place = match collective {
+                Collective::AllGather => *from == own(to),
+                Collective::ReduceScatter => *to == own(from),
+                _ => from == to,
+            };
+            let in_itself = !in_place && uses[n][0].meets(&uses[n][1]);
             let others = uses[..n].iter().flatten();
             let meets_other =
                 others.into_iter().any(|other| uses[n].iter().any(|own| own.meets(other)));

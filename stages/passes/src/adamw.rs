@@ -42,6 +42,8 @@ pub struct AdamW {
     pub copy: Option<Slot>,
     /// Gradients, f32 \[N\].
     pub g: Slot,
+    /// Gradients whose norm counts, where these are only a part of them: f32, of any length.
+    pub norm_of: Option<Slot>,
     /// First moments, f32 \[N\].
     pub m: Slot,
     /// Second moments, f32 \[N\].
@@ -118,8 +120,11 @@ impl AdamW {
             return Err(Error::bad(what, "1 to 2^31 - 1", self.scale_doubles_after.unwrap_or(0)));
         }
         let all = [("p", self.p), ("g", self.g), ("m", self.m), ("v", self.v)];
-        for (name, slot) in all.into_iter().chain(copy.map(|copy| ("copy", copy))) {
-            check_lengths(NAME, &[(name, Some(slot), parameters)])?;
+        let all = all.into_iter().chain(copy.map(|copy| ("copy", copy)));
+        let all = all.map(|(name, slot)| (name, slot, parameters));
+        let norm_of = self.norm_of.map(|slot| ("norm_of", slot, slot.len()));
+        for (name, slot, len) in all.chain(norm_of) {
+            check_lengths(NAME, &[(name, Some(slot), len)])?;
             if !slot.start().is_multiple_of(4) {
                 let what = format!("first element of {name} of {NAME}");
                 return Err(Error::bad(what, "a multiple of 4", slot.start()));
@@ -156,13 +161,14 @@ impl AdamW {
         let full = |kernel: &lab_device::Kernel| -> Result<usize, Error> {
             Ok(most.min(kernel.resident_blocks(THREADS as u32, 0)? as usize))
         };
+        let squared = self.norm_of.unwrap_or(g);
         let blocks = full(&squares_kernel)?;
         let squares = plan.scratch(DType::F64, blocks);
         let launch = squares_kernel.grid([blocks as u32, 1, 1])?;
         plan.launch(
             &squares_kernel,
             launch,
-            arguments![g, squares, counts, numbers, N: parameters],
+            arguments![g: squared, squares, counts, numbers, N: squared.len()],
         )?;
         let copy = self.copy.unwrap_or_else(|| untouched(plan, dtype));
         let launch = kernel.grid([full(&kernel)? as u32, 1, 1])?;
@@ -300,6 +306,7 @@ pub static ADAMW: Pass = Pass {
             p,
             copy: (dtype != DType::F32).then_some(copy),
             g,
+            norm_of: None,
             m,
             v,
             rates,

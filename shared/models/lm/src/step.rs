@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use lab_device::{Communicator, DType, Device, Launch};
+use lab_device::{Collective, Communicator, DType, Device, Launch};
 use lab_harness::binding::StepTime;
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Binder, Binding, Error, Tensor, Tensors, arguments};
 use lab_layers::{Dropouts, HeadLoss, Memory, Parameters, Tape};
-use lab_training::{self as training, EpochSlots, Position};
+use lab_training::{self as training, EpochSlots, Position, Ranks};
 use passes::{AdamW, CrossEntropy, Progress};
 
 use crate::config::EPS;
@@ -20,6 +20,54 @@ pub struct Step {
     binding: Binding,
     parameters: Parameters,
     slots: Slots,
+    /// Where each rank has only its part of the optimizer's state.
+    shards: Option<(Shard, Arc<Communicator>)>,
+}
+
+/// This rank's part of an arena, of which each rank has as many elements.
+#[derive(Clone, Copy, Debug)]
+struct Shard {
+    rank: usize,
+    world: usize,
+    /// Of a part.
+    len: usize,
+}
+
+impl Shard {
+    fn new(arena: usize, ranks: &Communicator) -> Self {
+        let (rank, world) = (ranks.rank(), ranks.world());
+        // Parts begin at whole wide loads.
+        Self { rank, world, len: arena.div_ceil(world).next_multiple_of(32) }
+    }
+
+    /// Elements of an arena with what the last part has behind its end.
+    fn padded(self) -> usize {
+        self.len * self.world
+    }
+
+    fn of(self, arena: Slot) -> Slot {
+        arena.part(self.rank * self.len, self.len)
+    }
+
+    /// So many of its first elements decay, of an arena of which so many do.
+    fn decayed(self, of_arena: usize) -> usize {
+        of_arena.saturating_sub(self.rank * self.len).min(self.len)
+    }
+
+    /// The arena, with zeros behind it.
+    fn pad(self, arena: Tensor) -> Tensor {
+        let Tensor { dtype, mut bytes, .. } = arena;
+        bytes.resize(self.padded() * dtype.size(), 0);
+        Tensor { dtype, shape: vec![self.padded()], bytes }
+    }
+
+    /// Its part of one.
+    fn cut(self, arena: Tensor) -> Tensor {
+        let Tensor { dtype, bytes, .. } = self.pad(arena);
+        let size = self.len * dtype.size();
+        let bytes = bytes[self.rank * size..][..size].to_vec();
+        Tensor { dtype, shape: vec![self.len], bytes }
+    }
 }
 
 // Names of slots that an evaluation of the same model shares.
@@ -27,6 +75,8 @@ const TOKENS: &str = "tokens";
 pub(crate) const TARGETS: &str = "targets";
 const MASTERS: &str = "masters";
 const WEIGHTS: &str = "weights";
+const GRADIENTS: &str = "gradients";
+const MOMENTS: [&str; 2] = ["first", "second"];
 
 /// What the host reads and writes.
 #[derive(Clone, Copy)]
@@ -106,7 +156,8 @@ impl Step {
         name: &str,
     ) -> Result<Binder<'a>, Error> {
         let has_copy = self.binding.plan().slot(WEIGHTS).is_some();
-        binder.share(name, &self.binding, if has_copy { WEIGHTS } else { MASTERS })
+        // What shards have behind the arena's end, nobody else reads.
+        binder.share_first(name, &self.binding, if has_copy { WEIGHTS } else { MASTERS })
     }
 
     /// The same of the tokens.
@@ -182,6 +233,33 @@ fn summed_at_once(parameters: usize) -> usize {
     (parameters / 32).clamp(1 << 10, 1 << 22)
 }
 
+impl Step {
+    /// An arena as the host knows it, without what shards have behind its end.
+    fn arena(&self, padded: Tensor) -> Tensor {
+        let Tensor { dtype, mut bytes, .. } = padded;
+        let len = self.parameters.len();
+        bytes.truncate(len * dtype.size());
+        Tensor { dtype, shape: vec![len], bytes }
+    }
+
+    /// What a slot holds; of a part of an arena, all of it, which all ranks must ask for then: it is put together in the place of the
+    /// gradients, which the next step makes anew.
+    fn whole(&self, name: &str, slot: Slot) -> Result<Tensor, Error> {
+        let Some((shard, communicator)) = self.shards.as_ref().filter(|(s, _)| s.len == slot.len())
+        else {
+            return Ok(self.arena(self.binding.read(slot)?));
+        };
+        let mut plan = Plan::new(self.binding.plan().device());
+        let part = plan.state("part", DType::F32, &[shard.len]);
+        let all = plan.state("all", DType::F32, &[shard.padded()]);
+        plan.together(communicator, Collective::AllGather, &[(part, all)])?;
+        let binder = plan.bind().share("part", &self.binding, name)?;
+        let mut gather = binder.share("all", &self.binding, GRADIENTS)?.finish()?;
+        gather.run()?;
+        Ok(self.arena(gather.read(all)?))
+    }
+}
+
 /// The plan of a step on so many tokens, of an epoch of so many windows; of one rank of several where there is a communicator.
 fn plan(
     device: &Device,
@@ -190,9 +268,12 @@ fn plan(
     parameters: &Parameters,
     [tokens, windows]: [usize; 2],
     has_targets: bool,
-    ranks: Option<&Arc<Communicator>>,
+    ranks: Option<&Ranks>,
 ) -> Result<(Plan, Slots), Error> {
     let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
+    let shards = ranks.filter(|ranks| ranks.shard_optimizer);
+    let shard = shards.map(|ranks| Shard::new(parameters.len(), &ranks.communicator));
+    let ranks = ranks.map(|ranks| &ranks.communicator);
     let (rank, world) = ranks.map_or((0, 1), |ranks| (ranks.rank(), ranks.world()));
     if !batch.is_multiple_of(world) {
         return Err(Error::bad(
@@ -214,10 +295,13 @@ fn plan(
     let numbers = zeros("numbers", DType::F64, 2 * NUMBERS);
     let rates = zeros("rates", DType::F64, steps);
     let losses = zeros("losses", DType::F64, steps);
-    let gradients = zeros("gradients", DType::F32, len);
-    let moments = ["first", "second"].map(|name| zeros(name, DType::F32, len));
-    let masters = plan.state(MASTERS, DType::F32, &[len]);
-    let copy = (dtype != DType::F32).then(|| plan.state(WEIGHTS, dtype, &[len]));
+    // Of all parameters, and of those whose state this rank has.
+    let (all, own) = shard.map_or((len, len), |shard| (shard.padded(), shard.len));
+    let gradients = zeros(GRADIENTS, DType::F32, all);
+    let moments = MOMENTS.map(|name| zeros(name, DType::F32, own));
+    let has_copy = dtype != DType::F32;
+    let masters = plan.state(MASTERS, DType::F32, &[if has_copy { own } else { all }]);
+    let copy = has_copy.then(|| plan.state(WEIGHTS, dtype, &[all]));
     let progress = Progress { counts, numbers };
     let loss = plan.scratch(DType::F64, 1);
 
@@ -268,18 +352,21 @@ fn plan(
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
     plan.launch(&record, Launch::new(1, 1), arguments![loss, counts, losses])?;
+    let part =
+        |slot: Slot| shard.filter(|_| slot.len() == all).map_or(slot, |shard| shard.of(slot));
     let adamw = AdamW {
         dtype,
-        parameters: len,
-        decayed: parameters.decayed(),
+        parameters: own,
+        decayed: shard.map_or(parameters.decayed(), |shard| shard.decayed(parameters.decayed())),
         betas,
         eps: EPS,
         weight_decay,
         max_norm: clip,
         scale_doubles_after: None,
-        p: masters,
-        copy,
-        g: gradients,
+        p: part(masters),
+        copy: copy.map(part),
+        g: part(gradients),
+        norm_of: shard.map(|_| gradients),
         m: moments[0],
         v: moments[1],
         rates,
@@ -287,6 +374,9 @@ fn plan(
         progress,
     };
     plan.within("adamw", |plan| adamw.add(plan))?;
+    if let (Some(shard), Some(ranks)) = (shard, ranks) {
+        plan.together(ranks, Collective::AllGather, &[(shard.of(weights), weights)])?;
+    }
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
     Ok((plan, Slots { of_epoch, masters, gradients, moments }))
 }
@@ -338,15 +428,23 @@ impl training::Step for Step {
         data: &Tokens,
         windows: usize,
         all: &Tensors,
-        ranks: Option<&Arc<Communicator>>,
+        ranks: Option<&Ranks>,
     ) -> Result<Self, training::Error> {
         let parameters = model.parameters();
         let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
         let (plan, slots) = plan(device, model, config, &parameters, sizes, has_targets, ranks)?;
+        let shards = ranks.filter(|ranks| ranks.shard_optimizer).map(|ranks| {
+            let communicator = Arc::clone(&ranks.communicator);
+            (Shard::new(parameters.len(), &communicator), communicator)
+        });
         let tokens = Tensor::new(&[data.ids.len()], &data.ids);
         let targets = data.targets.as_ref().map(|all| Tensor::new(&[all.len()], all));
-        let masters = parameters.pack(DType::F32, all);
-        let copy = (config.dtype != DType::F32).then(|| parameters.pack(config.dtype, all));
+        let mut masters = parameters.pack(DType::F32, all);
+        let mut copy = (config.dtype != DType::F32).then(|| parameters.pack(config.dtype, all));
+        if let Some((shard, _)) = &shards {
+            masters = if copy.is_some() { shard.cut(masters) } else { shard.pad(masters) };
+            copy = copy.map(|copy| shard.pad(copy));
+        }
         let mut binder = plan.bind().upload(TOKENS, &tokens)?.upload(MASTERS, &masters)?;
         if let Some(targets) = &targets {
             binder = binder.upload(TARGETS, targets)?;
@@ -354,7 +452,7 @@ impl training::Step for Step {
         if let Some(copy) = &copy {
             binder = binder.upload(WEIGHTS, copy)?;
         }
-        Ok(Self { binding: binder.finish()?, parameters, slots })
+        Ok(Self { binding: binder.finish()?, parameters, slots, shards })
     }
 
     fn binding(&self) -> &Binding {
@@ -370,22 +468,29 @@ impl training::Step for Step {
     }
 
     fn parameters(&self) -> Result<Tensors, training::Error> {
-        Ok(self.parameters.unpack(&self.binding.read(self.slots.masters)?))
+        let masters = self.whole(MASTERS, self.slots.masters)?;
+        Ok(self.parameters.unpack(&masters))
     }
 
     fn gradients(&self) -> Result<Tensors, training::Error> {
-        Ok(self.parameters.unpack(&self.binding.read(self.slots.gradients)?))
+        let gradients = self.binding.read(self.slots.gradients)?;
+        Ok(self.parameters.unpack(&self.arena(gradients)))
     }
 
     fn moments(&self) -> Result<[Tensors; 2], training::Error> {
         let [first, second] = self.slots.moments;
-        let read = |slot| Ok::<_, Error>(self.parameters.unpack(&self.binding.read(slot)?));
-        Ok([read(first)?, read(second)?])
+        let read = |name, slot| Ok::<_, Error>(self.parameters.unpack(&self.whole(name, slot)?));
+        Ok([read(MOMENTS[0], first)?, read(MOMENTS[1], second)?])
     }
 
     fn write_moments(&mut self, moments: [&Tensors; 2]) -> Result<(), training::Error> {
         for (slot, all) in self.slots.moments.into_iter().zip(moments) {
-            self.binding.write(slot, &self.parameters.pack(DType::F32, all))?;
+            let arena = self.parameters.pack(DType::F32, all);
+            let own = match &self.shards {
+                Some((shard, _)) => shard.cut(arena),
+                None => arena,
+            };
+            self.binding.write(slot, &own)?;
         }
         Ok(())
     }
@@ -402,8 +507,9 @@ impl training::Step for Step {
             index,
             value,
         };
-        let parameters = self.parameters.unpack(&self.binding.read(self.slots.masters)?);
-        let gradients = self.parameters.unpack(&self.binding.read(self.slots.gradients)?);
+        // The gradients first: parts of parameters are put together in their place.
+        let gradients = training::Step::gradients(self)?;
+        let parameters = training::Step::parameters(self)?;
         let all = [("", parameters), ("the gradient of ", gradients)];
         for (what, tensors) in &all {
             for (name, tensor) in tensors {

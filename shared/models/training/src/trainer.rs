@@ -13,6 +13,23 @@ use lab_harness::{Binding, Tensor, Tensors};
 
 use crate::{BadCheckpoint, Checkpoint, Configuration, Course, Error, Position, Trained};
 
+/// The ranks of a training, of which each has a device, and how they share its state.
+#[derive(Clone, Debug)]
+pub struct Ranks {
+    /// This one's end.
+    pub communicator: Arc<Communicator>,
+    /// Whether each has only its part of the optimizer's state (ZeRO stage 1, Rajbhandari et al. 2020): moments, and masters where the
+    /// model reads rounded ones. All ranks must then read it together: [`Trainer::parameters`], [`Trainer::checkpoint`].
+    pub shard_optimizer: bool,
+}
+
+impl Ranks {
+    /// Each of which has all of the state.
+    pub fn new(communicator: Arc<Communicator>) -> Self {
+        Self { communicator, shard_optimizer: false }
+    }
+}
+
 /// What an epoch has given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Epoch {
@@ -98,13 +115,13 @@ pub trait Step: Sized {
         data: &Self::Data,
         samples: usize,
         parameters: &Tensors,
-        ranks: Option<&Arc<Communicator>>,
+        ranks: Option<&Ranks>,
     ) -> Result<Self, Error> {
         match ranks {
             None => Self::new(device, model, config, data, samples, parameters),
             Some(ranks) => {
                 let expected = format!("1: {} are trained on one device", Self::Model::STAGE);
-                Err(lab_harness::Error::bad("ranks", expected, ranks.world()).into())
+                Err(lab_harness::Error::bad("ranks", expected, ranks.communicator.world()).into())
             }
         }
     }
@@ -173,7 +190,7 @@ pub struct Trainer<S: Step> {
     together: usize,
     step: Rc<RefCell<S>>,
     /// Of one rank of several.
-    ranks: Option<Arc<Communicator>>,
+    ranks: Option<Ranks>,
     /// How long the slowest step took so far.
     slowest: Option<Duration>,
 }
@@ -211,11 +228,11 @@ fn check_same_value(ranks: &Communicator, what: &str, value: &str) -> Result<(),
 
 /// The same of ranks that do not begin at the same step, or whose checkpoints are not of one training.
 fn check_same_position(
-    ranks: Option<&Arc<Communicator>>,
+    ranks: Option<&Ranks>,
     position: Position,
     last_loss: Option<f64>,
 ) -> Result<(), Error> {
-    let Some(ranks) = ranks else { return Ok(()) };
+    let Some(Ranks { communicator: ranks, .. }) = ranks else { return Ok(()) };
     let Position { epoch, step, .. } = position;
     let loss = last_loss.map_or(String::new(), |loss| format!(" behind a loss of {loss}"));
     check_same_value(ranks, "position", &format!("epoch {epoch}, step {step}{loss}"))
@@ -260,7 +277,7 @@ impl<S: Step + 'static> Trainer<S> {
         config: <S::Model as Trained>::Config,
         data: &S::Data,
         starts: &[usize],
-        ranks: Option<Arc<Communicator>>,
+        ranks: Option<Ranks>,
     ) -> Result<Self, Error> {
         S::check(&model, &config, data, starts)?;
         let position = Position { epoch: 0, step: 0, steps_per_epoch: 0 };
@@ -297,7 +314,7 @@ impl<S: Step + 'static> Trainer<S> {
         checkpoint: &Checkpoint<S::Model>,
         data: &S::Data,
         starts: &[usize],
-        ranks: Option<Arc<Communicator>>,
+        ranks: Option<Ranks>,
     ) -> Result<Self, Error> {
         let Checkpoint { model, config, position, parameters, .. } = checkpoint;
         checkpoint.check()?;
@@ -332,11 +349,13 @@ impl<S: Step + 'static> Trainer<S> {
         data: &S::Data,
         starts: &[usize],
         parameters: &Tensors,
-        ranks: Option<Arc<Communicator>>,
+        ranks: Option<Ranks>,
     ) -> Result<Self, Error> {
         let digest = S::digest(data, starts);
         if let Some(ranks) = &ranks {
-            check_same(ranks, &model, &config, &digest)?;
+            check_same(&ranks.communicator, &model, &config, &digest)?;
+            let sharding = if ranks.shard_optimizer { "sharded" } else { "whole" };
+            check_same_value(&ranks.communicator, "optimizer's state", sharding)?;
         }
         let step =
             S::of_rank(device, &model, &config, data, starts.len(), parameters, ranks.as_ref())?;
@@ -388,7 +407,7 @@ impl<S: Step + 'static> Trainer<S> {
     }
 
     /// The ranks of which it is one, if there are several.
-    pub fn ranks(&self) -> Option<&Arc<Communicator>> {
+    pub fn ranks(&self) -> Option<&Ranks> {
         self.ranks.as_ref()
     }
 
@@ -452,7 +471,7 @@ impl<S: Step + 'static> Trainer<S> {
                 chunk = 1;
             }
             let begun = Instant::now();
-            let ranks = self.ranks.clone();
+            let ranks = self.ranks.as_ref().map(|ranks| Arc::clone(&ranks.communicator));
             let watch = ranks.as_ref().map(|ranks| {
                 let expected = self.slowest.unwrap_or_default() * 2 * chunk as u32;
                 let what = match chunk {
@@ -475,7 +494,7 @@ impl<S: Step + 'static> Trainer<S> {
             drop(watch);
             if let Some(ranks) = &self.ranks {
                 // What has come of an aborted step means nothing.
-                ranks.group().check()?;
+                ranks.communicator.group().check()?;
                 self.slowest = self.slowest.max(Some(begun.elapsed() / chunk as u32));
             }
             let (counts, _) = progress?;

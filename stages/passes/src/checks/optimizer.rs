@@ -47,6 +47,7 @@ impl Arena {
             p,
             copy: Some(copy),
             g,
+            norm_of: None,
             m,
             v,
             rates: plan.input("rates", DType::F64, &[RATES.len()]),

@@ -147,6 +147,7 @@ pub(super) fn what_does_not_fit_is_refused_by_name(device: &Device) {
         p: floats,
         copy: None,
         g: plan.scratch(DType::F32, 800),
+        norm_of: None,
         m: plan.scratch(DType::F32, 800),
         v: plan.scratch(DType::F32, 800),
         rates: plan.scratch(DType::F64, 1),

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -11,7 +10,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::emulator::shown_lines;
 use lab_device::{Arithmetic, Communicator, Device, Group};
 use lab_harness::Error;
-use lab_lm::{Checkpoint, Evaluator, Position, Sampler, Tokenizer, Trainer, Writer};
+use lab_lm::{
+    Checkpoint, Evaluator, Position, Ranks as RankGroup, Sampler, Tokenizer, Trainer, Writer,
+};
 use serde_json::json;
 
 use super::bits;
@@ -59,6 +60,9 @@ pub(crate) struct Arguments {
     /// of several hosts: start it with torchrun, srun or mpirun
     #[arg(long)]
     gpus: Option<usize>,
+    /// Lets each of several ranks have only its part of the optimizer's state (ZeRO stage 1): the same training, in less memory
+    #[arg(long)]
+    shard_optimizer: bool,
     /// The most windows of a look at what is held out
     #[arg(long, default_value_t = 64)]
     look_windows: usize,
@@ -68,7 +72,7 @@ pub(crate) struct Arguments {
 struct Run<'a> {
     trainer: Trainer,
     /// Where it is one of several ranks, all of them.
-    ranks: Option<Arc<Communicator>>,
+    ranks: Option<RankGroup>,
     /// Where something is held out: what it is judged with, and its windows.
     judge: Option<(Evaluator, Vec<usize>)>,
     notes: Notes,
@@ -104,6 +108,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Err(Error::bad("--sample-prompt", "one byte at least", "none").into());
     }
     let ranks = Ranks::new(arguments.gpus)?;
+    if arguments.shard_optimizer && ranks.world() == 1 {
+        let expected = "several ranks beside it, by --gpus or a launcher";
+        return Err(Error::bad("--shard-optimizer", expected, "one").into());
+    }
     settings.sizes.batch *= ranks.world();
     settings.check()?;
     let prepare = || prepare(settings, arguments, &ranks);
@@ -154,7 +162,11 @@ fn train(
     let [curve, log] = ["loss.svg", "log.jsonl"].map(|ending| beside(out, ending));
     let kept = saved::tokenizer_file(out);
     let data = &corpus.data;
-    let ranks = group.map(|group| Communicator::new(&device, group)).transpose()?;
+    let begin = |group| -> Result<RankGroup, Failure> {
+        let communicator = Communicator::new(&device, group)?;
+        Ok(RankGroup { communicator, shard_optimizer: arguments.shard_optimizer })
+    };
+    let ranks = group.map(begin).transpose()?;
     let trainer = match begun {
         Some((checkpoint, _)) => {
             Trainer::resume_rank(&device, checkpoint, data, trained, ranks.clone())?
@@ -165,7 +177,8 @@ fn train(
             Trainer::of_rank(&device, model, config, data, trained, ranks.clone())?
         }
     };
-    let (rank, world) = ranks.as_ref().map_or((0, 1), |ranks| (ranks.rank(), ranks.world()));
+    let (rank, world) =
+        ranks.as_ref().map_or((0, 1), |of| (of.communicator.rank(), of.communicator.world()));
     let is_first = rank == 0;
     let judged: Vec<usize> = held_out.iter().copied().take(*look_windows).collect();
     let judge = match judged.is_empty() || !is_first {
@@ -299,14 +312,14 @@ impl Run<'_> {
 
     /// Only the first rank writes and tells.
     fn is_first(&self) -> bool {
-        self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == 0)
+        self.ranks.as_ref().is_none_or(|ranks| ranks.communicator.rank() == 0)
     }
 
     /// Whether someone has asked for a stop, of any rank.
     fn is_stopped(&self) -> Result<bool, Failure> {
         let own = asked();
         let Some(ranks) = &self.ranks else { return Ok(own) };
-        let all = ranks.group().exchange("wish to stop", &[u8::from(own)])?;
+        let all = ranks.communicator.group().exchange("wish to stop", &[u8::from(own)])?;
         Ok(all.iter().any(|wish| wish == &[1]))
     }
 
@@ -323,7 +336,8 @@ impl Run<'_> {
                 if self.is_first() {
                     eprintln!("stopped behind step {done}; --resume goes on there");
                 }
-                let is_thread = self.ranks.as_ref().is_some_and(|r| r.group().is_one_process());
+                let is_thread =
+                    self.ranks.as_ref().is_some_and(|r| r.communicator.group().is_one_process());
                 if self.is_first() || !is_thread {
                     end_as_asked();
                 }
@@ -375,13 +389,28 @@ impl Run<'_> {
         self.notes.looks.push(Look { step, loss, held_out });
         let config = self.trainer.config();
         let tokens = (timed * config.windows_of_step() * config.window) as f64 / took.as_secs_f64();
+        if self.is_first() {
+            self.tell(step, loss, held_out, tokens)?;
+        }
+        if step == steps || step - self.kept >= self.arguments.keep_every {
+            self.keep()?;
+        }
+        Ok(())
+    }
+
+    /// The line of a look, and a sample where one is due.
+    fn tell(
+        &mut self,
+        step: usize,
+        loss: f64,
+        held_out: Option<f64>,
+        tokens: f64,
+    ) -> Result<(), Failure> {
+        let steps = self.notes.settings.steps;
         let held = held_out
             .map_or(String::new(), |nats| format!("  held out {}", digits(self.bits(nats))));
         let share = self.share_of_peak(tokens);
         let share = share.map_or(String::new(), |share| format!("  MFU {:.0} %", 100.0 * share));
-        if !self.is_first() {
-            return Ok(());
-        }
         self.bar.suspend(|| {
             let loss = digits(self.bits(loss));
             eprintln!("step {step}/{steps}  {loss}{held} bits a byte  {tokens:.0} tokens/s{share}");
@@ -391,9 +420,6 @@ impl Run<'_> {
             self.written = step;
             let sample = self.sample()?;
             self.bar.suspend(|| eprintln!("{}", shown_lines(&sample)));
-        }
-        if step == steps || step - self.kept >= self.arguments.keep_every {
-            self.keep()?;
         }
         Ok(())
     }
@@ -418,7 +444,7 @@ impl Run<'_> {
     /// Of what the device's units for this type could do.
     fn share_of_peak(&self, tokens_per_second: f64) -> Option<f64> {
         let units = Arithmetic::fastest_for(self.trainer.config().dtype)?;
-        let devices = self.ranks.as_ref().map_or(1, |ranks| ranks.world());
+        let devices = self.ranks.as_ref().map_or(1, |ranks| ranks.communicator.world());
         let peak = self.device.facts().peak_tflops(units)? * 1e12 * devices as f64;
         let window = self.trainer.config().window;
         Some(tokens_per_second * self.trainer.model().flops_per_token(window) / peak)
@@ -427,10 +453,16 @@ impl Run<'_> {
     /// Keeps where it stands.
     fn keep(&mut self) -> Result<(), Failure> {
         self.kept = self.done();
-        if !self.is_first() {
+        // Where each rank has a part of the state, all of them put it together.
+        let is_shared = self.ranks.as_ref().is_some_and(|ranks| ranks.shard_optimizer);
+        if !self.is_first() && !is_shared {
             return Ok(());
         }
-        saved::write(&self.arguments.out, self.trainer.checkpoint()?, &self.notes)
+        let checkpoint = self.trainer.checkpoint()?;
+        match self.is_first() {
+            true => saved::write(&self.arguments.out, checkpoint, &self.notes),
+            false => Ok(()),
+        }
     }
 
     fn finish(
@@ -474,7 +506,7 @@ impl Run<'_> {
                     "device": device, "settings": settings, "seconds": took.as_secs_f64(),
                     "steps": self.done(), "resumed": self.arguments.resume, "bytes": bytes,
                     "parameters": parameters, "launches_a_step": self.trainer.launches(),
-                    "ranks": self.ranks.as_ref().map_or(1, |ranks| ranks.world()),
+                    "ranks": self.ranks.as_ref().map_or(1, |ranks| ranks.communicator.world()),
                     "looks": looks, "files": files,
                 })
             );
