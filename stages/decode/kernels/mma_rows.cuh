@@ -54,6 +54,24 @@ template <class W> struct Rows {
     }
 };
 
+// Eight columns of a lane, from element q of its packs on: two products with each tile of x, of which x_of(n) are the same columns.
+template <class T, class W, int TILES, class X>
+__device__ __forceinline__ void multiply_eight(float (&c)[TILES][4], const unsigned (&low)[4], const unsigned (&high)[4], int q,
+                                               X x_of) {
+    unsigned a[2][4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        a[j / 2][j % 2 * 2] = two_of<T, W>(low, q / 2 + j);
+        a[j / 2][j % 2 * 2 + 1] = two_of<T, W>(high, q / 2 + j);
+    }
+#pragma unroll
+    for (int n = 0; n < TILES; ++n) {
+        uint4 b = x_of(n);
+        multiply_add<T>(c[n], a[0], b.x, b.y);
+        multiply_add<T>(c[n], a[1], b.z, b.w);
+    }
+}
+
 // c += W xᵀ over the columns of a step. `x` is row g of each tile of eight, from column 0 on.
 template <class T, class W, int TILES>
 __device__ __forceinline__ void multiply(float (&c)[TILES][4], const Part& part, const T* x, int R, int K, int step, int g, int t) {
@@ -65,20 +83,11 @@ __device__ __forceinline__ void multiply(float (&c)[TILES][4], const Part& part,
         uint4 l = p == 0 ? part.low[0] : part.low[1], h = p == 0 ? part.high[0] : part.high[1];
         unsigned low[4] = {l.x, l.y, l.z, l.w}, high[4] = {h.x, h.y, h.z, h.w};
 #pragma unroll
-        for (int q = 0; q < E; q += 8) {  // eight columns of a lane: two products
-            unsigned a[2][4];
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                a[j / 2][j % 2 * 2] = two_of<T, W>(low, q / 2 + j);
-                a[j / 2][j % 2 * 2 + 1] = two_of<T, W>(high, q / 2 + j);
-            }
-#pragma unroll
-            for (int n = 0; n < TILES; ++n) {
+        for (int q = 0; q < E; q += 8) {
+            multiply_eight<T, W>(c, low, high, q, [&](int n) {
                 bool inside = n * 8 + g < R && k < K;
-                uint4 b = inside ? *reinterpret_cast<const uint4*>(x + 8ll * n * K + k + q) : uint4{0, 0, 0, 0};
-                multiply_add<T>(c[n], a[0], b.x, b.y);
-                multiply_add<T>(c[n], a[1], b.z, b.w);
-            }
+                return inside ? *reinterpret_cast<const uint4*>(x + 8ll * n * K + k + q) : uint4{0, 0, 0, 0};
+            });
         }
     }
 }
@@ -94,18 +103,8 @@ __device__ __forceinline__ void multiply_shared(float (&c)[TILES][4], const Part
         unsigned high[4] = {part.high[p].x, part.high[p].y, part.high[p].z, part.high[p].w};
 #pragma unroll
         for (int q = 0; q < E; q += 8) {
-            unsigned a[2][4];
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                a[j / 2][j % 2 * 2] = two_of<T, W>(low, q / 2 + j);
-                a[j / 2][j % 2 * 2 + 1] = two_of<T, W>(high, q / 2 + j);
-            }
-#pragma unroll
-            for (int n = 0; n < TILES; ++n) {
-                uint4 b = *reinterpret_cast<const uint4*>(own + n * 8 * ROW + q);
-                multiply_add<T>(c[n], a[0], b.x, b.y);
-                multiply_add<T>(c[n], a[1], b.z, b.w);
-            }
+            multiply_eight<T, W>(c, low, high, q,
+                                 [&](int n) { return *reinterpret_cast<const uint4*>(own + n * 8 * ROW + q); });
         }
     }
 }
