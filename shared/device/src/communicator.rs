@@ -3,7 +3,8 @@
 //! Two engines have one interface. Of GPUs it is NCCL. Emulated devices tell each other what they have, and each adds it up in the order
 //! of the ranks: the same bits in each run.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -152,20 +153,30 @@ impl Communicator {
         }
         let stream = self.device.stream()?;
         let _watch = self.watch("the first collectives", self.group.limit());
-        for count in [1, 1 << 23] {
-            let ones = self.device.upload(&vec![1f32; count])?;
+        let (rank, world) = (self.rank(), self.world());
+        for (collective, count) in [
+            (Collective::AllReduce, 1),
+            (Collective::AllReduce, 1 << 23),
+            (Collective::AllGather, 1 << 20),
+        ] {
+            let [_, len] = collective.elements(count, world);
+            let values = self.device.upload(&vec![1f32 + rank as f32; len])?;
             stream.follow()?;
-            let address = ones.address_on(&self.device, count)?;
-            let of = "a test".to_owned();
-            let call = Call { collective: Collective::AllReduce, dtype: DType::F32, count, of };
+            let to = values.address_on(&self.device, len)?;
+            let (from, expected) = match collective {
+                Collective::AllGather => (to + (rank * count * size_of::<f32>()) as u64, world),
+                _ => (to, world * (world + 1) / 2),
+            };
+            let call = Call { collective, dtype: DType::F32, count, of: "a test".to_owned() };
             // SAFETY: the buffer has so many elements, and is read when the stream has ended.
-            unsafe { self.run(&[(call, address, address)], &stream)? };
+            unsafe { self.run(&[(call, from, to)], &stream)? };
             stream.synchronize()?;
             self.group.check()?;
-            let last = ones.download()?[count - 1];
-            if last != self.world() as f32 {
-                let reason = format!("NCCL: expected a sum of {} ones, got {last}", self.world());
-                return Err(RankFailure { rank: self.rank(), reason }.into());
+            let last = values.download()?[len - 1];
+            if last != expected as f32 {
+                let reason =
+                    format!("NCCL: {}: expected {expected}, got {last}", collective.name());
+                return Err(RankFailure { rank, reason }.into());
             }
         }
         Ok(())
@@ -255,9 +266,9 @@ impl Communicator {
         let looks = matches!(self.device.mode(), Some(Mode::Checked | Mode::Counted));
         // What the ones before have made of it.
         self.settle_those(|one| one.meets(from, bytes) || one.meets(to, written))?;
-        // SAFETY: the caller's promise.
         let own = match call.collective {
             Collective::Broadcast(root) if root != rank => &[],
+            // SAFETY: the caller's promise.
             _ => unsafe { std::slice::from_raw_parts(from as *const u8, bytes) },
         };
         if looks
@@ -360,6 +371,23 @@ impl Communicator {
     }
 }
 
+impl Drop for Communicator {
+    /// Where it has failed, its own thread ends what is under way: the process had better not end in the middle of that.
+    fn drop(&mut self) {
+        let Engine::Nccl(nccl) = &self.engine else { return };
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.group.failure().is_some()
+            && !nccl.raw.load(Ordering::Acquire).is_null()
+            && Instant::now() < until
+        {
+            thread::sleep(Duration::from_millis(20));
+        }
+        while Arc::strong_count(nccl) > 1 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 /// See [`Communicator::watch`].
 #[derive(Debug)]
 pub struct Watch<'a>(&'a Communicator);
@@ -378,8 +406,10 @@ struct Nccl {
     device: Device,
     api: &'static Api,
     group: Arc<Group>,
-    /// None once it was aborted.
+    /// None once it was aborted; held while NCCL is called.
     handle: Mutex<Option<Shared>>,
+    /// The same, for who must abort a call that does not end; null once it was.
+    raw: AtomicPtr<c_void>,
     /// When what is watched must have ended, what it is, and how long it may take.
     due: Mutex<Option<(Instant, String, Duration)>>,
 }
@@ -457,6 +487,7 @@ impl Nccl {
             device,
             api,
             group,
+            raw: AtomicPtr::new(handle.0),
             handle: Mutex::new(Some(handle)),
             due: Mutex::default(),
         });
@@ -477,12 +508,7 @@ impl Nccl {
         let Inner::Cuda(cuda) = &*self.device.inner else { unreachable!("NCCL is of GPUs") };
         cuda.enter()?;
         let held = self.handle();
-        let Some(Shared(handle)) = *held else {
-            self.group.check()?;
-            return Err(
-                RankFailure { rank: self.group.rank(), reason: "NCCL was aborted".into() }.into()
-            );
-        };
+        let handle = self.taken(&held)?;
         let (api, stream) = (self.api, stream.handle());
         api.together(|| {
             for (call, from, to) in calls {
@@ -518,12 +544,34 @@ impl Nccl {
         })
     }
 
-    /// Ends what is under way, on this rank and by its message on all.
+    /// Ends what is under way, on this rank and by its message on all: also a call that waits for another rank on the host.
     fn abort(&self) {
-        let taken = self.handle().take();
-        if let Some(Shared(handle)) = taken {
-            // SAFETY: alive, and taken from all others.
+        let until = Instant::now() + Duration::from_secs(2);
+        let taken = loop {
+            match self.handle.try_lock() {
+                Ok(mut held) => break held.take().map(|Shared(handle)| handle),
+                Err(_) if Instant::now() >= until => break Some(self.raw.load(Ordering::Acquire)),
+                Err(_) => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        self.raw.store(std::ptr::null_mut(), Ordering::Release);
+        if let Some(handle) = taken.filter(|handle| !handle.is_null()) {
+            // SAFETY: alive: it is taken from all others, or in a call that NCCL lets another thread abort, after which nobody
+            // calls it (`taken`).
             unsafe { self.api.abort(handle) };
+        }
+    }
+
+    /// The handle, for one call.
+    fn taken(&self, held: &Option<Shared>) -> Result<Handle, Error> {
+        let is_aborted = self.raw.load(Ordering::Acquire).is_null();
+        match held {
+            Some(Shared(handle)) if !is_aborted => Ok(*handle),
+            _ => {
+                self.group.check()?;
+                let (rank, reason) = (self.group.rank(), "NCCL was aborted".to_owned());
+                Err(RankFailure { rank, reason }.into())
+            }
         }
     }
 }
@@ -533,10 +581,12 @@ fn look_after(watched: &Weak<Nccl>) {
     loop {
         thread::sleep(Duration::from_millis(100));
         let Some(nccl) = watched.upgrade() else { return };
-        let broken = match *nccl.handle() {
-            None => return,
+        // Not while it is called: then the call tells.
+        let broken = match nccl.handle.try_lock().as_deref() {
+            Ok(None) => return,
             // SAFETY: alive, and held.
-            Some(Shared(handle)) => unsafe { nccl.api.asynchronous_error(handle) },
+            Ok(Some(Shared(handle))) => unsafe { nccl.api.asynchronous_error(*handle) },
+            Err(_) => None,
         };
         if let Some(words) = broken {
             nccl.group.fail(format!("NCCL: {words}"));
@@ -554,8 +604,9 @@ fn look_after(watched: &Weak<Nccl>) {
 impl Drop for Nccl {
     fn drop(&mut self) {
         let has_failed = self.group.failure().is_some();
-        if let (Some(Shared(handle)), Inner::Cuda(cuda)) =
-            (self.handle().take(), &*self.device.inner)
+        let is_aborted = self.raw.load(Ordering::Acquire).is_null();
+        if let (Some(Shared(handle)), Inner::Cuda(cuda), false) =
+            (self.handle().take(), &*self.device.inner, is_aborted)
         {
             // SAFETY: alive, and nobody has it any more.
             unsafe {

@@ -234,9 +234,7 @@ fn train(
         judged,
         written,
     };
-    if is_first {
-        stop_at_ctrl_c();
-    }
+    stop_at_ctrl_c();
     let start = Instant::now();
     // Before the first step, so that what is resumed is never another training.
     run.keep()?;
