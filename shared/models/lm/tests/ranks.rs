@@ -256,6 +256,28 @@ fn ranks_that_differ_are_refused() {
     refused("data and samples: expected ", None);
 }
 
+/// One goes on from a file, the other begins anew.
+#[test]
+fn ranks_that_stand_elsewhere_are_refused() {
+    let (data, starts) = data();
+    let from = &train(1, config(2), None, 2)[0].1;
+    let all = on_ranks(2, Mode::Plain, |device, group| {
+        let is_first = group.rank() == 0;
+        let ranks = Some(Ranks::new(Communicator::new(device, group)?));
+        match is_first {
+            true => Trainer::resume_rank(device, from, &data, &starts, ranks)?,
+            false => Trainer::of_rank(device, model(), config(2), &data, &starts, ranks)?,
+        };
+        Ok(())
+    });
+    for outcome in all {
+        let error = outcome.unwrap_err();
+        let expected = "rank 1: position: expected epoch 0, step 2 behind a loss of ";
+        assert!(error.starts_with(expected), "{error}");
+        assert!(error.ends_with(", as rank 0 has it, got epoch 0, step 0"), "{error}");
+    }
+}
+
 #[test]
 fn a_batch_is_shared_evenly_or_not_at_all() {
     let (data, starts) = data();
