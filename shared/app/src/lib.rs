@@ -21,6 +21,7 @@
 //! The program runs natively, in this process, with the rights of whoever runs it.
 
 mod arch;
+mod built;
 mod cache;
 mod compiling;
 mod conditions;
@@ -32,6 +33,7 @@ mod headers;
 mod host;
 mod instructions;
 mod limit;
+mod names;
 mod object;
 mod program;
 mod rewrite;
@@ -43,6 +45,7 @@ mod values;
 use std::path::PathBuf;
 
 pub use arch::Arch;
+pub use built::Built;
 pub use facts::Facts;
 pub use given::{
     Argument, BadArgument, Buffer, Component, Element, Fill, Role, TensorName, Value, split_list,

@@ -216,9 +216,10 @@ impl Single {
                 std::mem::transmute::<*mut c_void, extern "C" fn(*const Given) -> c_int>(launch),
             )
         };
-        if !host::begin(Arc::clone(&self.module), settings.emulator, self.arch) {
+        if !host::begin(settings.emulator, self.arch) {
             return Err(Error::Second);
         }
+        host::add_module(Arc::clone(&self.module));
         host::state().is_quiet = true;
         bind(&raw const HOST_TABLE);
         if let Some(wanted) = settings.wanted {

@@ -1,10 +1,10 @@
 //! `lab app FILE.cu -- ARGUMENTS`: a CUDA program of anybody's, every launch checked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use lab_app::{Error, Options, Program, Report};
+use lab_app::{Arch, Built, Error, Options, Program, Report};
 use lab_emulator::Finding;
 use serde_json::json;
 
@@ -78,6 +78,10 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
         order: order(arguments.order.as_deref(), arguments.seed)?,
     };
     STRICT.store(arguments.strict, Ordering::Relaxed);
+    if let Some(program) = built(arguments)? {
+        let given = arguments.arch.as_deref().map(|name| arch(Some(name))).transpose()?;
+        return run_built(json, program, &options, given, &arguments.arguments, "");
+    }
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {
         Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
         late @ Error::Late { .. } => Failure::Refused(late.to_string()),
@@ -100,6 +104,45 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
     })
 }
 
+/// The program among the files, which nvcc has built.
+fn built(arguments: &Arguments) -> Result<Option<&Path>, Failure> {
+    let Some(program) = arguments.files.iter().find(|file| Built::is_program(file)) else {
+        return Ok(None);
+    };
+    match arguments.files.len() {
+        1 => Ok(Some(program)),
+        more => Err(Failure::Usage(format!(
+            "{}: expected files of source, or one program that is built, got {more} files",
+            program.display()
+        ))),
+    }
+}
+
+/// Runs a program that is built, which ends this process.
+fn run_built(
+    json: bool,
+    program: &Path,
+    options: &Options,
+    arch: Option<Arch>,
+    more: &[String],
+    front: &str,
+) -> Result<(), Failure> {
+    let built = Built::open(program, options, arch).map_err(|e| Failure::Usage(e.to_string()))?;
+    eprintln!("{} app: {}{front}, on {}", own::name(), program.display(), built.arch());
+    let all: Vec<String> =
+        std::iter::once(program.display().to_string()).chain(more.iter().cloned()).collect();
+    let end = if json { end_in_json } else { end_in_text };
+    if json {
+        output_to_stderr();
+    }
+    built.run(&all, end).map_err(|error| {
+        if json {
+            output_to_stdout();
+        }
+        Failure::Usage(error.to_string())
+    })
+}
+
 /// Whether what is wrong by the letter alone counts.
 static STRICT: AtomicBool = AtomicBool::new(false);
 
@@ -109,6 +152,8 @@ fn code(report: &Report) -> u8 {
     let counts = |(_, finding): &(String, Finding)| strict || finding.formal.is_none();
     match report.findings.iter().any(counts) {
         true => 3,
+        // A program may not ask whether its kernels ran.
+        false if report.exit == 0 && !report.not_run.is_empty() => NOT_RUN,
         false if report.exit == 0 => {
             report.lost.as_deref().map_or(0, |why| Failure::lost(why).code())
         }
@@ -116,9 +161,12 @@ fn code(report: &Report) -> u8 {
     }
 }
 
+/// As of a file that does not compile.
+const NOT_RUN: u8 = 2;
+
 fn end_in_text(report: Report) -> u8 {
     let tool = own::name();
-    for refused in &report.refused {
+    for refused in report.not_run.iter().chain(&report.refused) {
         eprintln!("{tool} app: {refused}");
     }
     if let Some(fault) = &report.fault {
@@ -151,7 +199,7 @@ fn end_in_json(report: Report) -> u8 {
     println!(
         "{}",
         json!({ "launches": report.launches, "findings": findings.collect::<Vec<_>>(),
-                "repeated": report.repeated, "refused": report.refused,
+                "repeated": report.repeated, "refused": report.refused, "not_run": report.not_run,
                 "fault": report.fault,
                 "program": report.exit, "exit": code })
     );

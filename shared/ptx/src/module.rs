@@ -64,6 +64,8 @@ pub struct Entry {
     pub target: String,
     /// The threads that a block must have.
     pub required_block: Option<[u32; 3]>,
+    /// Those that it may have at most.
+    pub largest_block: Option<[u32; 3]>,
     /// It has dynamic shared memory.
     pub dynamic_shared: bool,
     /// Why it is not run here.
@@ -88,6 +90,8 @@ pub struct Module {
 pub(crate) struct Variable {
     pub(crate) space: Space,
     pub(crate) name: String,
+    /// What reports call it, if that is another name.
+    pub(crate) shown: Option<String>,
     pub(crate) alignment: u64,
     /// Bytes of one element.
     pub(crate) element: u32,
@@ -349,7 +353,12 @@ impl<'a> Reader<'a> {
         };
         let results = list(self)?;
         let name = self.word().unwrap_or_default().to_owned();
-        let parameters = list(self)?;
+        let mut parameters = list(self)?;
+        // nvcc writes numbers for names.
+        for (n, parameter) in parameters.iter_mut().enumerate() {
+            let is_numbered = parameter.name == format!("{name}_param_{n}");
+            parameter.shown = is_numbered.then(|| format!("argument_{n}"));
+        }
         let (mut required_block, mut largest_block) = (None, None);
         let body = loop {
             let at = self.line;
@@ -556,6 +565,7 @@ fn variables(text: &str, line: usize) -> Result<Vec<Variable>, Error> {
         Ok(Variable {
             space,
             name: name.trim().trim_start_matches('%').to_owned(),
+            shown: None,
             alignment: alignment.unwrap_or(u64::from(element)),
             element,
             kind: kind.clone(),

@@ -1,0 +1,177 @@
+//! A module of a built program, on the emulator: translated, compiled once, loaded.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lab_emulator::{Kernel, Module, write_atomically};
+use lab_ptx::{SCOPE, Translated, type_macro};
+use sha2::{Digest, Sha256};
+
+use crate::compiling::Compiling;
+use crate::host::{HOST_TABLE, Host};
+use crate::names::{pointer_types, short_name};
+use crate::program::{compile_object, load_object, scratch};
+use crate::sources::Sources;
+use crate::{Error, Options, headers};
+
+/// A module that has been loaded.
+pub(crate) struct Loaded {
+    module: Arc<Module>,
+    /// By name: the place in the table of kernels, or why it is not run.
+    kernels: HashMap<String, Result<usize, String>>,
+    /// By name: the place in the table of variables, and the size.
+    variables: HashMap<String, (usize, u64)>,
+    /// The most threads that a block of a kernel may have.
+    threads: HashMap<String, u32>,
+}
+
+/// As compat's `EmuExport` and `EmuGlobal` lie in memory.
+const EXPORT: usize = 56;
+const GLOBAL: usize = 24;
+
+impl Loaded {
+    /// The same text is compiled once for all programs.
+    pub(crate) fn of(text: &str, options: &Options) -> Result<Self, Error> {
+        let root = headers::root()?;
+        let kept = headers::objects(&root);
+        let path = named(text, options, &kept)?;
+        let object = path.with_extension(if options.plain { "plain.so" } else { "so" });
+        let (sources, translated) = Sources::of_module(text, &path, options, [types, tables])?;
+        let bytes = match std::fs::read(&object) {
+            Ok(bytes) if !bytes.is_empty() => bytes,
+            _ => {
+                let mut sources = sources;
+                // It has no main.
+                sources.libraries.push("-DEMU_ONE_KERNEL".into());
+                let scratch = scratch()?;
+                let compiling = Compiling::begin(scratch.path(), options);
+                let bytes = compiling.end(compile_object(sources, options, scratch.path()))?;
+                let _ = write_atomically(&object, &bytes);
+                bytes
+            }
+        };
+        let (module, initialisers) = load_object(bytes)?;
+        let bind = module.symbol("emu_bind_host").ok_or_else(|| no_symbol("emu_bind_host"))?;
+        // SAFETY: compat/program.cpp defines it with this type.
+        let bind = unsafe {
+            std::mem::transmute::<*mut std::ffi::c_void, extern "C" fn(*const Host)>(bind)
+        };
+        bind(&raw const HOST_TABLE);
+        // SAFETY: those of this module, before anything else of it.
+        unsafe { initialisers.run(&module, 0 as c_int, std::ptr::null_mut()) };
+        let shown = runnable(&translated).enumerate().map(|(n, e)| (e.name.clone(), Ok(n)));
+        let mut kernels: HashMap<_, _> = shown.collect();
+        for entry in &translated.entries {
+            if let Some(refusal) = &entry.refusal {
+                let name = short_name(&entry.name);
+                let why = format!("{name}: {}: {refusal}", path.display());
+                kernels.insert(entry.name.clone(), Err(why));
+            }
+        }
+        let variables = translated.variables.iter().enumerate();
+        let variables = variables.map(|(n, v)| (v.name.clone(), (n, v.bytes))).collect();
+        let threads = translated.entries.iter().filter_map(|entry| {
+            let [x, y, z] = entry.required_block.or(entry.largest_block)?;
+            Some((entry.name.clone(), x.saturating_mul(y).saturating_mul(z).min(1024)))
+        });
+        let threads = threads.collect();
+        Ok(Self { module, kernels, variables, threads })
+    }
+
+    pub(crate) fn module(&self) -> &Arc<Module> {
+        &self.module
+    }
+
+    /// A kernel, and the most threads of its blocks; or why there is none.
+    pub(crate) fn kernel(&self, name: &str) -> Result<(Kernel, u32), String> {
+        let place = self.kernels.get(name);
+        let place =
+            place.ok_or_else(|| format!("{}: no such kernel", short_name(name)))?.clone()?;
+        let table = self.module.symbol("emu_kernels").ok_or("no table of kernels")?;
+        // SAFETY: `tables` has written the table, with an entry for each of these kernels.
+        let kernel = unsafe { self.module.kernel_at(table.byte_add(place * EXPORT)) };
+        Ok((kernel, self.threads.get(name).copied().unwrap_or(1024)))
+    }
+
+    /// Address and size of a variable.
+    pub(crate) fn variable(&self, name: &str) -> Option<(usize, u64)> {
+        let &(place, bytes) = self.variables.get(name)?;
+        let table = self.module.symbol("emu_variables")?;
+        // SAFETY: `tables` has written the table, with an entry for each of these variables: its address is the second word.
+        let address = unsafe { table.byte_add(place * GLOBAL + 8).cast::<usize>().read() };
+        Some((address, bytes))
+    }
+}
+
+fn no_symbol(name: &str) -> Error {
+    Error::Refused(format!("no symbol {name}"))
+}
+
+fn runnable(translated: &Translated) -> impl Iterator<Item = &lab_ptx::Entry> {
+    translated.entries.iter().filter(|entry| entry.refusal.is_none())
+}
+
+/// Where the text is kept: what has no line of a source is told by a line of it.
+fn named(text: &str, options: &Options, kept: &Path) -> Result<PathBuf, Error> {
+    let mut hash = Sha256::new();
+    hash.update(options.arch.to_string());
+    hash.update(text);
+    let path = kept.join(format!("module.{}.ptx", &format!("{:x}", hash.finalize())[..16]));
+    if !std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+        write_atomically(&path, text.as_bytes())
+            .map_err(|e| Error::File { path: path.clone(), reason: e.to_string() })?;
+    }
+    Ok(path)
+}
+
+/// What a module has behind its text: a table of its kernels and one of its variables.
+fn tables(translated: &Translated) -> String {
+    let mut text = String::from("\n#line 1 \"tables\"\nextern \"C\" {\n");
+    let shown = "__attribute__((visibility(\"default\"), used))";
+    let table = |text: &mut String, of: &str, name: &str, all: Vec<String>| {
+        let _ = writeln!(
+            text,
+            "{shown} extern const {of} {name}[];\nconst {of} {name}[] = {{{}{{}}}};",
+            all.concat()
+        );
+    };
+    let kernels = runnable(translated).map(|entry| {
+        let names: Vec<String> =
+            (0..entry.parameters.len()).map(|n| format!("argument_{n}")).collect();
+        format!(
+            "::emu::trampoline<&::{SCOPE}::{}>::entry({:?}, \"{}\", 0, 0),\n",
+            entry.cpp_name,
+            short_name(&entry.name),
+            names.join(",")
+        )
+    });
+    table(&mut text, "EmuExport", "emu_kernels", kernels.collect());
+    let variables = translated.variables.iter().map(|variable| {
+        format!(
+            "{{{:?}, (void*)&::{SCOPE}::{}, {}}},\n",
+            variable.name, variable.cpp_name, variable.bytes
+        )
+    });
+    table(&mut text, "EmuGlobal", "emu_variables", variables.collect());
+    text + "}\n"
+}
+
+/// What stands before a module's text: what the pointers of its kernels point to, as far as their names say it.
+fn types(translated: &Translated) -> String {
+    let mut all = String::new();
+    for entry in runnable(translated) {
+        for (n, pointee) in pointer_types(&entry.name).into_iter().enumerate() {
+            let is_address = entry
+                .parameters
+                .get(n)
+                .is_some_and(|p| ["void*", "::emu::ptx::Word"].contains(&p.cpp.as_str()));
+            if let Some(pointee) = pointee.filter(|_| is_address) {
+                let _ = writeln!(all, "#define {} {pointee}*", type_macro(&entry.cpp_name, n));
+            }
+        }
+    }
+    all
+}
