@@ -34,6 +34,7 @@ mod host;
 mod instructions;
 mod limit;
 mod names;
+mod nvcc;
 mod object;
 mod program;
 mod rewrite;
@@ -52,6 +53,7 @@ pub use given::{
 };
 pub use lab_ptx::Entry;
 pub use limit::limit_memory;
+pub use nvcc::Nvcc;
 pub use program::{Options, Program, Report, end_without_fail};
 pub use rewrite::Kernel;
 pub use single::{Array, Launch, Outcome, Settings, Single};

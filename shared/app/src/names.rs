@@ -53,13 +53,17 @@ fn parts(demangled: &str) -> (&str, &str) {
     (name, behind.rsplit_once(')').map_or(behind, |(inner, _)| inner))
 }
 
-/// `ns::k<float>`.
+/// `ns::k<float>`, however long.
+pub(crate) fn source_name(name: &str) -> String {
+    demangled(name).map_or_else(|| name.to_owned(), |demangled| parts(&demangled).0.to_owned())
+}
+
+/// The same, as a report has it.
 pub(crate) fn short_name(name: &str) -> String {
-    let Some(demangled) = demangled(name) else { return name.to_owned() };
-    let own = parts(&demangled).0;
+    let own = source_name(name);
     match own.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &own[..end]),
-        None => own.to_owned(),
+        None => own,
     }
 }
 

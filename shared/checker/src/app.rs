@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use lab_app::{Arch, Built, Error, Options, Program, Report};
+use lab_app::{Built, Error, Nvcc, Options, Program, Report};
 use lab_emulator::Finding;
 use serde_json::json;
 
 use crate::arguments::{arch, bytes, order, seconds};
 use crate::failure::Failure;
 use crate::finding::finding_json;
+use crate::front::{Front, hint};
 use crate::stdout::{output_to_stderr, output_to_stdout};
 use crate::words::{counted_as, counted_findings};
 use crate::{out, own};
@@ -20,7 +21,7 @@ use crate::{out, own};
 /// with exit code 3.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The program's files: .cu, .cpp, .cc or .c
+    /// The program's files: .cu, .cpp, .cc or .c; or one program that nvcc has built with -cudart shared
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Where its headers are
@@ -56,6 +57,9 @@ pub struct Arguments {
     /// All that the compiler says, where it refuses the program
     #[arg(long)]
     verbose: bool,
+    /// Who compiles it
+    #[arg(long, value_enum, default_value_t)]
+    front: Front,
     /// Arguments of the program
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -80,13 +84,26 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
     STRICT.store(arguments.strict, Ordering::Relaxed);
     if let Some(program) = built(arguments)? {
         let given = arguments.arch.as_deref().map(|name| arch(Some(name))).transpose()?;
-        return run_built(json, program, &options, given, &arguments.arguments, "");
+        let built = Built::open(program, &options, given).map_err(|e| refused(e, arguments))?;
+        return run_built(json, built, "as it is", arguments);
     }
-    let program = Program::build(&arguments.files, &options).map_err(|error| match error {
-        Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
-        late @ Error::Late { .. } => Failure::Refused(late.to_string()),
-        other => Failure::Usage(other.to_string()),
-    })?;
+    if arguments.front == Front::Nvcc {
+        return run_by_nvcc(json, &options, arguments);
+    }
+    let program = match Program::build(&arguments.files, &options) {
+        Ok(program) => program,
+        Err(Error::Compile { summary, .. })
+            if arguments.front == Front::Auto && Nvcc::find().is_ok() =>
+        {
+            eprintln!("{} app: the host's compiler refuses it: {summary}", own::name());
+            return run_by_nvcc(json, &options, arguments);
+        }
+        Err(error @ Error::Compile { .. }) => {
+            let failure = refused(error, arguments);
+            return Err(Failure::Usage(format!("{}{}", failure.message(), hint())));
+        }
+        Err(error) => return Err(refused(error, arguments)),
+    };
     for header in program.missing_headers() {
         eprintln!("{} app: {header} is not there, and nothing needed it", own::name());
     }
@@ -118,19 +135,33 @@ fn built(arguments: &Arguments) -> Result<Option<&Path>, Failure> {
     }
 }
 
+/// Why nothing was run.
+fn refused(error: Error, arguments: &Arguments) -> Failure {
+    match error {
+        Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
+        late @ Error::Late { .. } => Failure::Refused(late.to_string()),
+        other => Failure::Usage(other.to_string()),
+    }
+}
+
+/// Builds the program by nvcc, and runs it.
+fn run_by_nvcc(json: bool, options: &Options, arguments: &Arguments) -> Result<(), Failure> {
+    let nvcc = Nvcc::find().map_err(|error| Failure::Unavailable(error.to_string()))?;
+    let built = nvcc.build(&arguments.files, options).map_err(|e| refused(e, arguments))?;
+    run_built(json, built, &format!("built by {}", nvcc.name()), arguments)
+}
+
 /// Runs a program that is built, which ends this process.
-fn run_built(
-    json: bool,
-    program: &Path,
-    options: &Options,
-    arch: Option<Arch>,
-    more: &[String],
-    front: &str,
-) -> Result<(), Failure> {
-    let built = Built::open(program, options, arch).map_err(|e| Failure::Usage(e.to_string()))?;
-    eprintln!("{} app: {}{front}, on {}", own::name(), program.display(), built.arch());
-    let all: Vec<String> =
-        std::iter::once(program.display().to_string()).chain(more.iter().cloned()).collect();
+fn run_built(json: bool, built: Built, how: &str, arguments: &Arguments) -> Result<(), Failure> {
+    let first = &arguments.files[0];
+    eprintln!("{} app: {}, {how}, on {}", own::name(), first.display(), built.arch());
+    let name = match Built::is_program(first) {
+        true => first.clone(),
+        false => first.with_extension(""),
+    };
+    let all: Vec<String> = std::iter::once(name.display().to_string())
+        .chain(arguments.arguments.iter().cloned())
+        .collect();
     let end = if json { end_in_json } else { end_in_text };
     if json {
         output_to_stderr();

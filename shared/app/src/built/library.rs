@@ -18,6 +18,9 @@ pub(crate) fn folder(versions: &[u32], arch: Arch) -> Result<PathBuf, Error> {
     };
     std::fs::create_dir_all(&folder).map_err(|e| at(&folder, e))?;
     for version in versions {
+        // The linker's name for it.
+        let link = folder.join("libcudart.so");
+        let _ = std::os::unix::fs::symlink(format!("libcudart.so.{version}"), &link);
         let library = folder.join(format!("libcudart.so.{version}"));
         if library.metadata().is_ok_and(|file| file.len() > 0) {
             continue;

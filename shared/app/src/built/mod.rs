@@ -51,6 +51,8 @@ pub struct Built {
     path: PathBuf,
     options: Options,
     folder: PathBuf,
+    /// Where the program lies, if that goes when it has been started.
+    held: Option<tempfile::TempDir>,
 }
 
 impl Built {
@@ -99,7 +101,12 @@ impl Built {
             None => newest(binaries).unwrap_or_default(),
         };
         let folder = folder(&versions, options.arch)?;
-        Ok(Self { path: path.to_owned(), options, folder })
+        Ok(Self { path: path.to_owned(), options, folder, held: None })
+    }
+
+    /// The same program, which lies in a directory that is not needed any more when it has been started.
+    pub(crate) fn hold(self, scratch: tempfile::TempDir) -> Self {
+        Self { held: Some(scratch), ..self }
     }
 
     /// The GPU that is stood for.
@@ -112,7 +119,7 @@ impl Built {
     ///
     /// # Errors
     /// It cannot be started, or the process has run one before. Otherwise it does not return.
-    pub fn run(&self, arguments: &[String], end: fn(Report) -> u8) -> Result<(), Error> {
+    pub fn run(mut self, arguments: &[String], end: fn(Report) -> u8) -> Result<(), Error> {
         let refuse =
             |e: std::io::Error| Error::File { path: self.path.clone(), reason: e.to_string() };
         let mut options = lab_emulator::Options::from_env()?;
@@ -140,7 +147,7 @@ impl Built {
         // SAFETY: what runs between fork and exec asks the system for flags and a limit alone.
         unsafe { command.pre_exec(move || prepare(ends, limit)) };
         let child = command.spawn().map_err(refuse)?;
-        drop(other);
+        drop((other, self.held.take()));
         if let Some(timeout) = self.options.timeout {
             std::thread::spawn(move || {
                 std::thread::sleep(timeout);

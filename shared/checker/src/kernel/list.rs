@@ -12,6 +12,10 @@ use crate::words::counted;
 
 /// Prints them, each with a command of this name to begin with. Nothing is compiled.
 pub fn list(json: bool, file: &Path, arguments: &Arguments, verb: &str) -> Result<(), Failure> {
+    arguments.with_file(file, |file| list_of(json, file, arguments, verb))
+}
+
+fn list_of(json: bool, file: &Path, arguments: &Arguments, verb: &str) -> Result<(), Failure> {
     let kernels = lab_app::Program::kernels(&[file.to_owned()], &arguments.reading()?)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let has_main = lab_app::Program::has_main(file).map_err(|e| Failure::Usage(e.to_string()))?;
