@@ -163,6 +163,6 @@ mod tests {
             of_nvcc("warning: x\nk.cu(3): error: identifier \"y\" is undefined\n"),
             "k.cu:3: error: identifier \"y\" is undefined"
         );
-        assert_eq!(of_nvcc("nvcc fatal   : no"), "nvcc fatal   : no nvcc fatal   : no");
+        assert_eq!(of_nvcc("nvcc fatal   : no"), "nvcc fatal   : no");
     }
 }

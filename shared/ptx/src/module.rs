@@ -157,6 +157,7 @@ impl Module {
     /// A directive that is not understood, with its line.
     pub fn read(text: &str, name: &Path, source: &dyn Fn(&str) -> String) -> Result<Self, Error> {
         let is_llvm = text.contains("LLVM NVPTX");
+        let is_nvvm = text.contains("NVIDIA NVVM Compiler");
         let text = without_comments(&marked(text));
         let files = files(&text, source);
         let inlined = text.lines().filter_map(location).filter_map(|l| Some((l.at, l.inlined?)));
@@ -207,6 +208,13 @@ impl Module {
                 other => {
                     return Err(Error::new(line, format!("expected a directive, got '{other}'")));
                 }
+            }
+        }
+        // nvcc puts numbers behind its mangled names.
+        for function in module.functions.iter_mut().filter(|_| is_nvvm) {
+            for (n, parameter) in function.parameters.iter_mut().enumerate() {
+                let is_numbered = parameter.name == format!("{}_param_{n}", function.name);
+                parameter.shown = is_numbered.then(|| format!("argument_{n}"));
             }
         }
         if !has_version {
@@ -353,12 +361,7 @@ impl<'a> Reader<'a> {
         };
         let results = list(self)?;
         let name = self.word().unwrap_or_default().to_owned();
-        let mut parameters = list(self)?;
-        // nvcc writes numbers for names.
-        for (n, parameter) in parameters.iter_mut().enumerate() {
-            let is_numbered = parameter.name == format!("{name}_param_{n}");
-            parameter.shown = is_numbered.then(|| format!("argument_{n}"));
-        }
+        let parameters = list(self)?;
         let (mut required_block, mut largest_block) = (None, None);
         let body = loop {
             let at = self.line;

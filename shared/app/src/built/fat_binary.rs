@@ -122,3 +122,82 @@ pub(crate) fn newest(bytes: &[u8]) -> Option<(u32, String)> {
     let newest = entries.iter().filter(|e| e.kind == PTX).max_by_key(|e| e.arch)?;
     Some((newest.arch, newest.text().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = ".version 8.0\n.target sm_80\n";
+
+    fn entry(kind: u16, arch: u32, flags: u64, payload: &[u8], whole: usize) -> Vec<u8> {
+        let padded = payload.len().next_multiple_of(8);
+        let mut all = Vec::new();
+        all.extend(kind.to_le_bytes());
+        all.extend([1, 1]);
+        all.extend(64u32.to_le_bytes());
+        all.extend((padded as u64).to_le_bytes());
+        all.extend((payload.len() as u32).to_le_bytes());
+        all.extend([0; 8]);
+        all.extend(arch.to_le_bytes());
+        all.extend([0; 8]);
+        all.extend(flags.to_le_bytes());
+        all.extend([0; 8]);
+        all.extend((whole as u64).to_le_bytes());
+        all.extend(payload);
+        all.resize(64 + padded, 0);
+        all
+    }
+
+    fn binary(entries: &[Vec<u8>]) -> Vec<u8> {
+        let mut all = MAGIC.to_le_bytes().to_vec();
+        all.extend([1, 0, 16, 0]);
+        all.extend((entries.concat().len() as u64).to_le_bytes());
+        all.extend(entries.concat());
+        all
+    }
+
+    #[test]
+    fn the_newest_ptx_that_fits_is_found() {
+        let plain = |arch| entry(PTX, arch, 0, format!("{TEXT}{arch}").as_bytes(), 0);
+        let all = binary(&[entry(2, 90, 0, b"ELF", 0), plain(75), plain(90), plain(80)]);
+        assert_eq!(ptx(&all, 90).unwrap(), format!("{TEXT}90"));
+        assert_eq!(ptx(&all, 89).unwrap(), format!("{TEXT}80"));
+        assert_eq!(newest(&all).unwrap(), (90, format!("{TEXT}90")));
+        let error = ptx(&all, 70).unwrap_err();
+        assert!(
+            error.contains("for sm_70 or older, got that for compute_75, compute_90"),
+            "{error}"
+        );
+        let error = ptx(&binary(&[entry(2, 90, 0, b"ELF", 0)]), 90).unwrap_err();
+        assert!(error.contains("got machine code alone (sm_90); build it with nvcc"), "{error}");
+    }
+
+    #[test]
+    fn what_is_compressed_is_read() {
+        let text = TEXT.repeat(50);
+        let zstd = ruzstd::encoding::compress_to_vec(
+            text.as_bytes(),
+            ruzstd::encoding::CompressionLevel::Fastest,
+        );
+        let lz4 = lz4_flex::block::compress(text.as_bytes());
+        for (flags, packed) in [(ZSTD, zstd), (LZ4, lz4)] {
+            let all = binary(&[entry(PTX, 80, flags, &packed, text.len())]);
+            assert_eq!(ptx(&all, 80).unwrap(), text);
+        }
+    }
+
+    /// Refused or read, and no panic.
+    #[test]
+    fn what_is_malformed_is_no_panic() {
+        let lz4 = lz4_flex::block::compress(TEXT.as_bytes());
+        let all = binary(&[entry(PTX, 80, LZ4, &lz4, TEXT.len()), entry(PTX, 75, 0, b"x", 1)]);
+        for end in 0..all.len() {
+            let _ = (ptx(&all[..end], 90), newest(&all[..end]));
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut other = all.clone();
+                other[end] = value;
+                let _ = (ptx(&other, 90), newest(&other));
+            }
+        }
+    }
+}

@@ -38,8 +38,8 @@ impl Loaded {
         let root = headers::root()?;
         let kept = headers::objects(&root);
         let path = named(text, options, &kept)?;
-        let object = path.with_extension(if options.plain { "plain.so" } else { "so" });
         let (sources, translated) = Sources::of_module(text, &path, options, [types, tables])?;
+        let object = kept.join(format!("module.{}.so", key(&sources.units[0].0, options)));
         let bytes = match std::fs::read(&object) {
             Ok(bytes) if !bytes.is_empty() => bytes,
             _ => {
@@ -47,7 +47,9 @@ impl Loaded {
                 // It has no main.
                 sources.libraries.push("-DEMU_ONE_KERNEL".into());
                 let scratch = scratch()?;
-                let compiling = Compiling::begin(scratch.path(), options);
+                // Device memory is reserved by now, which would count.
+                let unlimited = Options { memory: None, ..options.clone() };
+                let compiling = Compiling::begin(scratch.path(), &unlimited);
                 let bytes = compiling.end(compile_object(sources, options, scratch.path()))?;
                 let _ = write_atomically(&object, &bytes);
                 bytes
@@ -114,12 +116,17 @@ fn runnable(translated: &Translated) -> impl Iterator<Item = &lab_ptx::Entry> {
     translated.entries.iter().filter(|entry| entry.refusal.is_none())
 }
 
+/// What tells one text from another, for a GPU and a build.
+fn key(text: &str, options: &Options) -> String {
+    let mut hash = Sha256::new();
+    hash.update(format!("{} {} ", options.arch, options.plain));
+    hash.update(text);
+    format!("{:x}", hash.finalize())[..16].to_owned()
+}
+
 /// Where the text is kept: what has no line of a source is told by a line of it.
 fn named(text: &str, options: &Options, kept: &Path) -> Result<PathBuf, Error> {
-    let mut hash = Sha256::new();
-    hash.update(options.arch.to_string());
-    hash.update(text);
-    let path = kept.join(format!("module.{}.ptx", &format!("{:x}", hash.finalize())[..16]));
+    let path = kept.join(format!("module.{}.ptx", key(text, options)));
     if !std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
         write_atomically(&path, text.as_bytes())
             .map_err(|e| Error::File { path: path.clone(), reason: e.to_string() })?;

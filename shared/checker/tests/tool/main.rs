@@ -1,6 +1,7 @@
 //! The tool, run from a directory that knows nothing of this repository.
 #![allow(missing_docs)]
 
+mod built;
 mod modules;
 
 use std::path::Path;
