@@ -53,8 +53,10 @@ impl Options {
     /// What a file can ask for by `#if`.
     pub(crate) fn macros(&self) -> Macros {
         let arch = format!("__CUDA_ARCH__={}", self.arch.number());
-        let of_cuda = ["__CUDACC__", "__NVCC__", &arch];
-        Macros::of(of_cuda.into_iter().chain(self.define.iter().map(String::as_str)))
+        let version =
+            ["__CUDACC_VER_MAJOR__=12", "__CUDACC_VER_MINOR__=4", "__CUDACC_VER_BUILD__=0"];
+        let of_cuda = ["__CUDACC__", "__NVCC__", &arch].into_iter().chain(version);
+        Macros::of(of_cuda.chain(self.define.iter().map(String::as_str)))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{Error, Options};
 /// What nvcc says of itself, and includes. Host and device code are compiled in one pass, which is the
 /// device's: kernels whose body stands behind `__CUDA_ARCH__` would be empty else.
 pub(crate) const CUDA: &str = "#define __CUDACC__ 1\n#define __NVCC__ 1\n#define __CUDA_ARCH__ EMU_ARCH\n\
+                    #define __CUDACC_VER_MAJOR__ 12\n#define __CUDACC_VER_MINOR__ 4\n#define __CUDACC_VER_BUILD__ 0\n\
                     #include \"cuda_runtime.h\"\n";
 
 /// Rewritten files.

@@ -210,6 +210,10 @@ fn end_in_text(report: Report) -> u8 {
     if let Some(why) = &report.lost {
         eprintln!("{tool} app: {}", Failure::lost(why).message());
     }
+    // A program that finds itself on the wrong GPU may say so and end well.
+    if report.launches == 0 && report.exit == 0 {
+        eprintln!("{tool} app: no kernel was launched, so nothing was checked");
+    }
     eprintln!(
         "{tool} app: {}, {}{more}; the program ended with {}",
         counted_as(report.launches, "launch", "launches"),
