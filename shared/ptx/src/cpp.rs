@@ -102,6 +102,7 @@ impl Module {
             target: self.target.clone(),
             required_block: function.required_block,
             largest_block: function.largest_block,
+            required_cluster: function.required_cluster,
             dynamic_shared: self.uses_dynamic_shared(function),
             refusal: refusal(function),
         };

@@ -66,6 +66,8 @@ pub struct Entry {
     pub required_block: Option<[u32; 3]>,
     /// Those that it may have at most.
     pub largest_block: Option<[u32; 3]>,
+    /// The blocks that a cluster must have.
+    pub required_cluster: Option<[u32; 3]>,
     /// It has dynamic shared memory.
     pub dynamic_shared: bool,
     /// Why it is not run here.
@@ -122,6 +124,7 @@ pub(crate) struct Function {
     pub(crate) parameters: Vec<Variable>,
     pub(crate) required_block: Option<[u32; 3]>,
     pub(crate) largest_block: Option<[u32; 3]>,
+    pub(crate) required_cluster: Option<[u32; 3]>,
     /// None where it is only declared.
     pub(crate) body: Option<Vec<Line>>,
 }
@@ -362,13 +365,13 @@ impl<'a> Reader<'a> {
         let results = list(self)?;
         let name = self.word().unwrap_or_default().to_owned();
         let parameters = list(self)?;
-        let (mut required_block, mut largest_block) = (None, None);
+        let (mut required_block, mut largest_block, mut required_cluster) = (None, None, None);
         let body = loop {
             let at = self.line;
             match self.word() {
                 Some(";") => break None,
                 Some("{") => break Some(self.body()?),
-                Some(word @ (".reqntid" | ".maxntid")) => {
+                Some(word @ (".reqntid" | ".maxntid" | ".reqnctapercluster")) => {
                     let end = self.rest().find(['\n', '{', '.']).unwrap_or(0);
                     let mut sizes = [1; 3];
                     for (n, size) in self.advance(end).split(',').enumerate() {
@@ -378,6 +381,7 @@ impl<'a> Reader<'a> {
                     }
                     match word {
                         ".reqntid" => required_block = Some(sizes),
+                        ".reqnctapercluster" => required_cluster = Some(sizes),
                         _ => largest_block = Some(sizes),
                     }
                 }
@@ -390,10 +394,6 @@ impl<'a> Reader<'a> {
                 }
                 Some(".pragma") => {
                     self.until(';')?;
-                }
-                Some(".reqnctapercluster") => {
-                    let end = self.rest().find(['\n', '{']).unwrap_or(0);
-                    self.advance(end);
                 }
                 other => {
                     let got = other.unwrap_or("the end");
@@ -409,6 +409,7 @@ impl<'a> Reader<'a> {
             parameters,
             required_block,
             largest_block,
+            required_cluster,
             body,
         })
     }

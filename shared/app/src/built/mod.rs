@@ -29,7 +29,7 @@ use crate::compiling::end_processes_below;
 use crate::program::{Report, end_other, end_without_fail, set_end};
 use crate::{Error, Options, host, limit};
 use message::{Question, Reply, Request};
-use modules::Loaded;
+use modules::{Bounds, Loaded};
 
 pub(crate) use library::folder;
 
@@ -222,7 +222,7 @@ struct Server<'a> {
     options: &'a Options,
     arena: std::ops::Range<usize>,
     binaries: Vec<Binary>,
-    kernels: Vec<Kernel>,
+    kernels: Vec<(Kernel, Bounds)>,
 }
 
 impl Server<'_> {
@@ -252,9 +252,10 @@ impl Server<'_> {
             }
             Question::Release => Reply::code(host::release(a as *mut c_void, b as c_int)),
             Question::Copy => self.copy(a as usize, b as usize, c as usize, d as c_int),
-            // SAFETY: `fill` looks at whether the bytes lie in an allocation, or in a variable.
             Question::Fill => {
-                Reply::code(unsafe { host::fill(a as *mut c_void, b as c_int, c as usize) })
+                // SAFETY: `fill` looks at whether the bytes lie in an allocation, or in a variable.
+                let code = unsafe { host::fill(a as *mut c_void, b as c_int, c as usize) };
+                Reply::code(code)
             }
             Question::TypeOf => {
                 let mut bytes = 0;
@@ -271,29 +272,23 @@ impl Server<'_> {
                 },
                 Err(why) => refuse_module(why),
             },
-            Question::Write => match host::is_variable(a as usize) {
-                true => {
-                    // SAFETY: `copy` has looked at the whole of it, as far as a variable's end is known.
-                    unsafe {
-                        std::ptr::copy_nonoverlapping(
-                            request.bytes.as_ptr(),
-                            a as *mut u8,
-                            request.bytes.len(),
-                        );
-                    }
-                    Reply::default()
+            Question::Write if is_in_variable(a, request.bytes.len() as u64) => {
+                // SAFETY: both ends are in the program's objects, which stay; no kernel runs meanwhile.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        request.bytes.as_ptr(),
+                        a as *mut u8,
+                        request.bytes.len(),
+                    );
                 }
-                false => Reply::code(INVALID_VALUE),
-            },
-            Question::Read => match host::is_variable(a as usize) {
+                Reply::default()
+            }
+            Question::Read if is_in_variable(a, b) => {
                 // SAFETY: as above.
-                true => Reply {
-                    bytes: unsafe { std::slice::from_raw_parts(a as *const u8, b as usize) }
-                        .to_vec(),
-                    ..Reply::default()
-                },
-                false => Reply::code(INVALID_VALUE),
-            },
+                let bytes = unsafe { std::slice::from_raw_parts(a as *const u8, b as usize) };
+                Reply { bytes: bytes.to_vec(), ..Reply::default() }
+            }
+            Question::Write | Question::Read => Reply::code(INVALID_VALUE),
             Question::Refuse => {
                 host::state().refused.insert(request.text());
                 Reply::default()
@@ -325,12 +320,12 @@ impl Server<'_> {
             Err(why) => return refuse_module(why),
         };
         match found {
-            Ok((kernel, threads)) => {
+            Ok((kernel, bounds)) => {
                 let sizes = kernel.parameters().iter().flat_map(|p| (p.size as u32).to_le_bytes());
                 let bytes = sizes.collect();
-                self.kernels.push(kernel);
+                self.kernels.push((kernel, bounds));
                 let number = self.kernels.len() as u64 - 1;
-                Reply { words: [number, u64::from(threads), 0], bytes, ..Reply::default() }
+                Reply { words: [number, u64::from(bounds.threads), 0], bytes, ..Reply::default() }
             }
             Err(why) => {
                 host::state().not_run.insert(why);
@@ -342,7 +337,7 @@ impl Server<'_> {
     fn launch(&self, request: &Request) -> c_int {
         let halves = |word: u64| [word as u32, (word >> 32) as u32];
         let [number, a, b, c, shared, cooperative, cluster, _] = request.words;
-        let Some(kernel) = self.kernels.get(number as usize) else {
+        let Some((kernel, bounds)) = self.kernels.get(number as usize) else {
             return INVALID_DEVICE_FUNCTION;
         };
         let ([gx, gy], [gz, bx], [by, bz]) = (halves(a), halves(b), halves(c));
@@ -351,7 +346,7 @@ impl Server<'_> {
             block: [bx, by, bz],
             dynamic_shared: shared as usize,
             cooperative: cooperative != 0,
-            cluster: cluster as u32,
+            cluster: if cluster == 0 { bounds.cluster } else { cluster as u32 },
             overlap_previous: false,
         };
         // Each argument at a multiple of 64, as a tensor map has to be.
@@ -406,6 +401,13 @@ impl Server<'_> {
         };
         Reply { words: [who, 0, 0], ..Reply::default() }
     }
+}
+
+/// Whether so many bytes, of which a part comes at a time, lie where variables of the program do.
+fn is_in_variable(address: u64, bytes: u64) -> bool {
+    const PART: u64 = 1 << 20;
+    let last = address.saturating_add(bytes.saturating_sub(1));
+    (1..=PART).contains(&bytes) && [address, last].iter().all(|&at| host::is_variable(at as usize))
 }
 
 /// Nothing of a module can be run.

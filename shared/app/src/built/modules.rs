@@ -24,8 +24,17 @@ pub(crate) struct Loaded {
     kernels: HashMap<String, Result<usize, String>>,
     /// By name: the place in the table of variables, and the size.
     variables: HashMap<String, (usize, u64)>,
-    /// The most threads that a block of a kernel may have.
-    threads: HashMap<String, u32>,
+    /// What each kernel asks of its launches.
+    bounds: HashMap<String, Bounds>,
+}
+
+/// What a kernel asks of its launches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// The most threads of a block.
+    pub(crate) threads: u32,
+    /// Blocks of a cluster, along x; 0 where the launch decides.
+    pub(crate) cluster: u32,
 }
 
 /// As compat's `EmuExport` and `EmuGlobal` lie in memory.
@@ -67,35 +76,41 @@ impl Loaded {
         let shown = runnable(&translated).enumerate().map(|(n, e)| (e.name.clone(), Ok(n)));
         let mut kernels: HashMap<_, _> = shown.collect();
         for entry in &translated.entries {
+            let name = short_name(&entry.name);
             if let Some(refusal) = &entry.refusal {
-                let name = short_name(&entry.name);
                 let why = format!("{name}: {}: {refusal}", path.display());
+                kernels.insert(entry.name.clone(), Err(why));
+            } else if entry.required_cluster.is_some_and(|[_, y, z]| y > 1 || z > 1) {
+                let why = format!("{name}: a cluster of blocks along y or z is not supported");
                 kernels.insert(entry.name.clone(), Err(why));
             }
         }
         let variables = translated.variables.iter().enumerate();
         let variables = variables.map(|(n, v)| (v.name.clone(), (n, v.bytes))).collect();
-        let threads = translated.entries.iter().filter_map(|entry| {
-            let [x, y, z] = entry.required_block.or(entry.largest_block)?;
-            Some((entry.name.clone(), x.saturating_mul(y).saturating_mul(z).min(1024)))
+        let bounds = translated.entries.iter().map(|entry| {
+            let block = entry.required_block.or(entry.largest_block).unwrap_or([1024, 1, 1]);
+            let threads = block.into_iter().fold(1u32, u32::saturating_mul).min(1024);
+            let cluster = entry.required_cluster.map_or(0, |[x, ..]| if x > 1 { x } else { 0 });
+            (entry.name.clone(), Bounds { threads, cluster })
         });
-        let threads = threads.collect();
-        Ok(Self { module, kernels, variables, threads })
+        let bounds = bounds.collect();
+        Ok(Self { module, kernels, variables, bounds })
     }
 
     pub(crate) fn module(&self) -> &Arc<Module> {
         &self.module
     }
 
-    /// A kernel, and the most threads of its blocks; or why there is none.
-    pub(crate) fn kernel(&self, name: &str) -> Result<(Kernel, u32), String> {
+    /// A kernel, and what it asks of its launches; or why there is none.
+    pub(crate) fn kernel(&self, name: &str) -> Result<(Kernel, Bounds), String> {
         let place = self.kernels.get(name);
         let place =
             place.ok_or_else(|| format!("{}: no such kernel", short_name(name)))?.clone()?;
         let table = self.module.symbol("emu_kernels").ok_or("no table of kernels")?;
         // SAFETY: `tables` has written the table, with an entry for each of these kernels.
         let kernel = unsafe { self.module.kernel_at(table.byte_add(place * EXPORT)) };
-        Ok((kernel, self.threads.get(name).copied().unwrap_or(1024)))
+        let bounds = self.bounds.get(name).copied();
+        Ok((kernel, bounds.unwrap_or(Bounds { threads: 1024, cluster: 0 })))
     }
 
     /// Address and size of a variable.

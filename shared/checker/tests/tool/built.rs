@@ -166,6 +166,9 @@ fn nvcc_is_a_front() {
     let (code, stdout, stderr) = run(here, &words);
     assert_eq!(code, Some(3), "{stdout}{stderr}");
     assert!(stdout.contains(&place), "{stdout}");
+    let (code, stdout, stderr) = run(here, &["check", "whole.cu", "--front", "nvcc"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains(" check whole.cu --front nvcc --kernel add "), "{stdout}");
     fs::write(here.join("wrong.cu"), "__global__ void k() { unknown(); }\nint main() {}\n")
         .unwrap();
     let (code, _, stderr) = run(here, &["app", "wrong.cu", "--front", "auto"]);
