@@ -48,10 +48,10 @@ impl Loaded {
         let kept = headers::objects(&root);
         let path = named(text, options, &kept)?;
         let (sources, translated) = Sources::of_module(text, &path, options, [types, tables])?;
-        let object = kept.join(format!("module.{}.so", key(&sources.units[0].0, options)));
-        let bytes = match std::fs::read(&object) {
-            Ok(bytes) if !bytes.is_empty() => bytes,
-            _ => {
+        let object = kept.join(format!("module.{}.kept", key(&sources.units[0].0, options)));
+        let bytes = match read_kept(&object) {
+            Some(bytes) => bytes,
+            None => {
                 let mut sources = sources;
                 // It has no main.
                 sources.libraries.push("-DEMU_ONE_KERNEL".into());
@@ -60,7 +60,7 @@ impl Loaded {
                 let unlimited = Options { memory: None, ..options.clone() };
                 let compiling = Compiling::begin(scratch.path(), &unlimited);
                 let bytes = compiling.end(compile_object(sources, options, scratch.path()))?;
-                let _ = write_atomically(&object, &bytes);
+                keep(&object, &bytes);
                 bytes
             }
         };
@@ -131,6 +131,22 @@ fn runnable(translated: &Translated) -> impl Iterator<Item = &lab_ptx::Entry> {
     translated.entries.iter().filter(|entry| entry.refusal.is_none())
 }
 
+/// Bytes of a SHA-256.
+const SUM: usize = 32;
+
+/// An object that was kept, behind its sum: it is run, so not a bit of it may have changed.
+fn read_kept(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = std::fs::read(path).ok()?;
+    let object = bytes.split_off(SUM.min(bytes.len()));
+    (bytes[..] == Sha256::digest(&object)[..]).then_some(object)
+}
+
+/// Where it cannot be kept, it is made again the next time.
+fn keep(path: &Path, object: &[u8]) {
+    let all = [&Sha256::digest(object)[..], object].concat();
+    let _ = write_atomically(path, &all);
+}
+
 /// What tells one text from another, for a GPU and a build.
 fn key(text: &str, options: &Options) -> String {
     let mut hash = Sha256::new();
@@ -196,4 +212,24 @@ fn types(translated: &Translated) -> String {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{keep, read_kept};
+
+    #[test]
+    fn an_object_that_was_changed_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("module.kept");
+        assert_eq!(read_kept(&path), None);
+        keep(&path, b"object");
+        assert_eq!(read_kept(&path).unwrap(), b"object");
+        let mut bytes = std::fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(read_kept(&path), None);
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(read_kept(&path), None);
+    }
 }
