@@ -41,6 +41,9 @@ int cudaDeviceSynchronize();
 int cudaGetLastError();
 const char* cudaGetErrorName(int);
 int cudaIpcGetMemHandle(void*, void*);
+int cudaHostRegister(void*, size_t, unsigned);
+int cudaHostUnregister(void*);
+int cudaHostGetDevicePointer(void**, void*, unsigned);
 }
 
 static void launch(const void* stub, void** arguments) {
@@ -109,10 +112,28 @@ static int run_scaled() {
     return 0;
 }
 
+// Memory of the program's own, at no page's beginning, that kernels use too.
+static int run_registered() {
+    static float all[4096];
+    float *x = all + 100, *device, factor = 3;
+    for (int i = 0; i < 4096; ++i) all[i] = float(i);
+    EXPECT(cudaHostRegister(x, 128 * sizeof(float), 2), 0);
+    EXPECT(cudaHostRegister(x, 128 * sizeof(float), 2), 712);
+    EXPECT(cudaHostGetDevicePointer((void**)&device, x, 0), 0);
+    EXPECT(cudaMemcpyToSymbol(&scale, &factor, sizeof factor, 0, 1), 0);
+    if (!__cudaPushCallConfiguration({1, 1, 1}, {128, 1, 1}, 512, nullptr)) reverse_scaled({device, 128, {}});
+    EXPECT(cudaDeviceSynchronize(), 0);
+    EXPECT(cudaHostUnregister(x), 0);
+    for (int i = 0; i < 4096; ++i)
+        if (all[i] != (i < 100 || i >= 228 ? float(i) : 3 * float(327 - i))) return printf("wrong at %d: %g\n", i, double(all[i])), 1;
+    return 0;
+}
+
 int main(int count, char** arguments) {
     const char* what = count > 1 ? arguments[1] : "";
     if (!strcmp(what, "add")) return run_add(1000);
     if (!strcmp(what, "scaled")) return run_scaled();
+    if (!strcmp(what, "registered")) return run_registered();
     if (!strcmp(what, "refused")) return printf("%s\n", cudaGetErrorName(cudaIpcGetMemHandle(nullptr, nullptr))), 0;
     if (!strcmp(what, "fault")) *(volatile int*)nullptr = 0;
     if (!strcmp(what, "spin"))

@@ -74,6 +74,9 @@ fn a_program_that_nvcc_has_built_runs_as_it_is() {
     assert_eq!(stdout, "before, of 256: 254\nof 256: 0\ncounted 517\n");
     assert!(stderr.contains("2 launches, 0 findings; the program ended with 0"), "{stderr}");
 
+    let (code, stdout, stderr) = app(here, "-- registered");
+    assert_eq!((code, stdout.as_str()), (Some(0), "of 128: 681\n"), "{stderr}");
+
     let (code, stdout, stderr) = app(here, "-- refused");
     assert_eq!((code, stdout.as_str()), (Some(0), "cudaErrorNotSupported\n"));
     assert!(stderr.contains("app: cudaIpcGetMemHandle is not supported\n"), "{stderr}");

@@ -30,7 +30,8 @@ struct Reply {
 
 class Connection {
     std::recursive_mutex mutex;
-    int socket = -1, process = 0;
+    int socket = -1, process = 0, file = -1;
+    unsigned long base = 0;
     bool is_tried = false;
 
     // LAB_CUDART is SOCKET:FILE:BASE:SIZE. What this process starts is not the tool's.
@@ -38,8 +39,7 @@ class Connection {
         is_tried = true;
         process = getpid();
         const char* given = getenv("LAB_CUDART");
-        int file;
-        unsigned long base, size;
+        unsigned long size;
         if (!given || sscanf(given, "%d:%d:%lx:%lx", &socket, &file, &base, &size) != 4) {
             fprintf(stderr, "libcudart of the emulator: expected a program that `lab app PROGRAM` has started\n");
             socket = -1;
@@ -47,12 +47,12 @@ class Connection {
         }
         unsetenv("LAB_CUDART");
         fcntl(socket, F_SETFD, FD_CLOEXEC);
+        fcntl(file, F_SETFD, FD_CLOEXEC);
         void* at = mmap((void*)base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, file, 0);
         if (at != (void*)base) {
             fprintf(stderr, "libcudart of the emulator: device memory at %#lx: %s\n", base, strerror(errno));
             socket = -1;
         }
-        close(file);
     }
     bool send(const void* from, size_t bytes) {
         for (auto at = (const char*)from; bytes;) {
@@ -81,6 +81,11 @@ class Connection {
         auto held = lock();
         if (!is_tried) open();
         return socket >= 0 && process == getpid();
+    }
+    // Puts device memory in the place of whole pages of the program's, with what they hold; whether that is done.
+    bool replace(char* pages, size_t bytes, char* device) {
+        memcpy(device, pages, bytes);
+        return mmap(pages, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, off_t(uint64_t(device) - base)) == pages;
     }
     // The answer; what comes with it goes to `more`, or is dropped.
     Reply ask(Question question, const std::vector<uint64_t>& words, const void* with = nullptr, size_t bytes = 0,

@@ -3,6 +3,7 @@
 // LAB_CUDART says.
 #include <cuda.h>
 
+#include <map>
 #include <memory>
 #include <unordered_map>
 
@@ -133,15 +134,45 @@ int ask_type_of(const void* address, size_t* bytes) {
     *bytes = reply.words[0];
     return reply.code;
 }
-int no_adopt(void*, size_t) {
-    refuse("cudaHostRegister is not supported");
-    return cudaErrorNotSupported;
+// cudaHostRegister: the program's pages become pages of device memory, which kernels know by another address.
+struct Region {
+    size_t bytes;
+    char* device;
+};
+std::map<char*, Region>& regions() {
+    static auto* all = new std::map<char*, Region>;
+    return *all;
 }
-int no_disown(const void*) { return cudaErrorNotSupported; }
+char* registered(void* address) {
+    auto held = connection().lock();
+    auto own = regions().upper_bound((char*)address);
+    if (own == regions().begin()) return nullptr;
+    --own;
+    size_t away = size_t((char*)address - own->first);
+    return away < own->second.bytes ? own->second.device + away : nullptr;
+}
+int ask_adopt(void* address, size_t bytes) {
+    auto held = connection().lock();
+    if (!address || !bytes) return cudaErrorInvalidValue;
+    if (registered(address)) return cudaErrorHostMemoryAlreadyRegistered;
+    constexpr uintptr_t PAGE = 4096;
+    uintptr_t first = uintptr_t(address) / PAGE * PAGE, end = (uintptr_t(address) + bytes + PAGE - 1) / PAGE * PAGE;
+    // A page more, so that whole ones are in it. They are never given back: the program's own addresses stay on them.
+    auto room = uintptr_t(ask_allocate(end - first + PAGE, EMU_HOST));
+    if (!room) return cudaErrorMemoryAllocation;
+    auto device = (char*)((room + PAGE - 1) / PAGE * PAGE);
+    if (!connection().replace((char*)first, end - first, device)) return cudaErrorNotSupported;
+    regions()[(char*)address] = {bytes, device + (uintptr_t(address) - first)};
+    return cudaSuccess;
+}
+int ask_disown(const void* address) {
+    auto held = connection().lock();
+    return regions().erase((char*)address) ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
+}
 int is_never() { return 0; }
 const EmuHost TABLE = {
     is_never,  ask_allocate, ask_release, ask_copy, ask_fill, nullptr, ask_type_of,
-    no_adopt,  no_disown,    refuse,      nullptr,  is_never, nullptr, nullptr,
+    ask_adopt, ask_disown,   refuse,      nullptr,  is_never, nullptr, nullptr,
 };
 __attribute__((constructor(101))) void bind() { emu::host = &TABLE; }
 

@@ -21,7 +21,10 @@ PASS(cudaMallocPitch, (void** to, size_t* pitch, size_t width, size_t height), (
 PASS(cudaFree, (void* p), (p))
 PASS(cudaFreeAsync, (void* p, cudaStream_t stream), (p, stream))
 PASS(cudaFreeHost, (void* p), (p))
-PASS(cudaHostGetDevicePointer, (void** to, void* p, unsigned flags), (to, p, flags))
+CUDART(cudaError_t, cudaHostGetDevicePointer, (void** to, void* p, unsigned flags)) {
+    char* device = registered(p);
+    return cudaHostGetDevicePointer(to, device ? device : p, flags);
+}
 PASS(cudaHostRegister, (void* p, size_t bytes, unsigned flags), (p, bytes, flags))
 PASS(cudaHostUnregister, (void* p), (p))
 PASS(cudaMemcpy, (void* to, const void* from, size_t bytes, int kind), (to, from, bytes, KIND(kind)))
@@ -74,6 +77,9 @@ CUDART(cudaError_t, cudaGetDeviceProperties, (cudart::Properties * to, int n)) {
     EMU_API;
     if (n != 0) return keep(cudaErrorInvalidDevice);
     fill(to, cudaDeviceProp());
+    // They have another address there.
+    to->canUseHostPointerForRegisteredMem = 0;
+    to->hostRegisterSupported = 1;
     return cudaSuccess;
 }
 CUDART_ALSO(cudaError_t, cudaGetDeviceProperties_v2, cudaGetDeviceProperties, (cudart::Properties*, int))
