@@ -16,6 +16,9 @@
 //!                                        the emulator ──▶ what is wrong, and where
 //! ```
 //!
+//! [`Built`] is a program that nvcc has built: it runs as it is, in a process of its own, and finds a runtime library of this
+//! crate's. [`Nvcc`] builds one of what the host's compiler does not take.
+//!
 //! [`Single`] launches one kernel of such a file with arguments of its own.
 //!
 //! The program runs natively, in this process, with the rights of whoever runs it.
