@@ -100,7 +100,11 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
         }
         Err(error @ Error::Compile { .. }) => {
             let failure = refused(error, arguments);
-            return Err(Failure::Usage(format!("{}{}", failure.message(), hint())));
+            return Err(Failure::Usage(format!(
+                "{}{}",
+                failure.message(),
+                hint(failure.message())
+            )));
         }
         Err(error) => return Err(refused(error, arguments)),
     };

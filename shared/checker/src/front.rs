@@ -20,8 +20,12 @@ pub enum Front {
     Auto,
 }
 
-/// What a message about a file that the host's compiler refuses ends with, where nvcc is installed.
-pub(crate) fn hint() -> String {
+/// What a message about a file that the host's compiler refuses ends with, where nvcc is installed. A header that is missing it
+/// does not have either.
+pub(crate) fn hint(refusal: &str) -> String {
+    if refusal.contains("No such file") {
+        return String::new();
+    }
     match Nvcc::find() {
         Ok(nvcc) => format!(
             "\n{} is installed: --front nvcc takes what NVIDIA's compiler takes",

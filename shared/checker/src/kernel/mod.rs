@@ -305,7 +305,7 @@ fn refused(error: lab_app::Error, verbose: bool) -> Failure {
         lab_app::Error::Compile { said, .. } if verbose => Failure::Usage(said),
         late @ lab_app::Error::Late { .. } => Failure::Refused(late.to_string()),
         refused @ lab_app::Error::Compile { .. } => {
-            Failure::Usage(format!("{refused}{}", front::hint()))
+            Failure::Usage(format!("{refused}{}", front::hint(&refused.to_string())))
         }
         other => Failure::Usage(other.to_string()),
     }
