@@ -28,7 +28,7 @@ pub(crate) fn hint(refusal: &str) -> String {
     }
     match Nvcc::find() {
         Ok(nvcc) => format!(
-            "\n{} is installed: --front nvcc takes what NVIDIA's compiler takes",
+            "; {} is installed: --front nvcc takes what NVIDIA's compiler takes",
             nvcc.name()
         ),
         Err(_) => String::new(),
