@@ -37,6 +37,11 @@ impl Arch {
         self.number
     }
 
+    /// 90 of `sm_90`.
+    pub(crate) fn capability(self) -> u32 {
+        self.number / 10
+    }
+
     /// Whether blocks meet in clusters.
     pub fn has_clusters(self) -> bool {
         self.number >= 900

@@ -147,9 +147,11 @@ fn clean_at(cache: &Path, current: &Path, now: SystemTime) {
     if is_recent || File::create(&marker).and_then(|f| f.set_modified(now)).is_err() {
         return;
     }
-    for entry in fs::read_dir(cache.join("emulator")).into_iter().flatten().flatten() {
+    let folders = [cache.join("emulator"), current.join("objects")];
+    for entry in folders.iter().flat_map(fs::read_dir).flatten().flatten() {
         let path = entry.path();
-        let is_object = path.extension().is_some_and(|e| e == "so");
+        // Of modules the text is kept as well.
+        let is_object = path.extension().is_some_and(|e| e == "so" || e == "kept" || e == "ptx");
         if is_object && last_use(&path).is_some_and(|used| age(used) > OLD) {
             let _ = fs::remove_file(path);
         }

@@ -179,7 +179,7 @@ fn end_by(signal: libc::c_int, scratch: &Path) {
 }
 
 /// Ends the processes that this one has begun, and theirs.
-fn end_processes_below() {
+pub(crate) fn end_processes_below() {
     let own = std::process::id();
     let mut parents: Vec<(u32, u32)> = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -84,6 +84,8 @@ pub(crate) struct State {
     pub(crate) repeated: usize,
     /// Calls that were refused, and why.
     pub(crate) refused: BTreeSet<String>,
+    /// Kernels that cannot be run, and why.
+    pub(crate) not_run: BTreeSet<String>,
     /// Findings are kept, and told by nobody here.
     pub(crate) is_quiet: bool,
     /// The launch that came last: its kernel, and how.
@@ -107,27 +109,44 @@ static STATE: Mutex<State> = Mutex::new(State {
     findings: Vec::new(),
     repeated: 0,
     refused: BTreeSet::new(),
+    not_run: BTreeSet::new(),
     is_quiet: false,
     last: None,
     profile: Profile { lines: Vec::new(), left_out: 0 },
 });
-static PROGRAM: OnceLock<(Arc<Module>, Options, Arch)> = OnceLock::new();
+static PROGRAM: OnceLock<(Options, Arch)> = OnceLock::new();
+/// The program's own, or those of its modules that were used.
+static MODULES: Mutex<Vec<Arc<Module>>> = Mutex::new(Vec::new());
 
 /// What this process's program has done.
 pub(crate) fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says which program the process runs. Once.
-pub(crate) fn begin(module: Arc<Module>, options: Options, arch: Arch) -> bool {
-    PROGRAM.set((module, options, arch)).is_ok()
+/// Says how the process runs its program. Once.
+pub(crate) fn begin(options: Options, arch: Arch) -> bool {
+    PROGRAM.set((options, arch)).is_ok()
+}
+
+/// Adds what the program is made of.
+pub(crate) fn add_module(module: Arc<Module>) {
+    modules().push(module);
+}
+
+fn modules() -> MutexGuard<'static, Vec<Arc<Module>>> {
+    MODULES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a variable of the program's own is there.
+pub(crate) fn is_variable(address: usize) -> bool {
+    modules().iter().any(|module| module.holds(address))
 }
 
 extern "C" fn in_kernel() -> c_int {
     c_int::from(lab_emulator::in_kernel())
 }
 
-extern "C" fn allocate(bytes: usize, kind: c_int) -> *mut c_void {
+pub(crate) extern "C" fn allocate(bytes: usize, kind: c_int) -> *mut c_void {
     let mut state = state();
     let limit = crate::limit::device_memory();
     let all = state.bytes.saturating_add(bytes as u64);
@@ -148,7 +167,7 @@ pub(crate) fn hold(bytes: usize) -> Option<*mut u8> {
     (!address.is_null()).then_some(address)
 }
 
-extern "C" fn release(address: *mut c_void, kind: c_int) -> c_int {
+pub(crate) extern "C" fn release(address: *mut c_void, kind: c_int) -> c_int {
     let mut state = state();
     match state.memory.get(&(address as usize)) {
         Some(&(bytes, k)) if (k == HOST) == (kind == HOST) => {
@@ -174,30 +193,41 @@ unsafe extern "C" fn copy(
     bytes: usize,
     kind: c_int,
 ) -> c_int {
+    let code = check_copy(to as usize, from as usize, bytes, kind);
+    if code == SUCCESS {
+        // SAFETY: the program's own promise, as on a GPU; what lies in allocations was looked at.
+        unsafe { std::ptr::copy(from.cast::<u8>(), to.cast(), bytes) };
+        note_copy(to as usize, from as usize, bytes);
+    }
+    code
+}
+
+/// Whether a copy's ends are what its kind says and lie in allocations.
+pub(crate) fn check_copy(to: usize, from: usize, bytes: usize, kind: c_int) -> c_int {
     let mut state = state();
     // cudaMemcpyHostToDevice, DeviceToHost, DeviceToDevice.
     let (to_device, from_device) = (matches!(kind, 1 | 3), matches!(kind, 2 | 3));
-    for (end, address, is_device) in
-        [("destination", to as usize, to_device), ("source", from as usize, from_device)]
+    for (end, address, is_device) in [("destination", to, to_device), ("source", from, from_device)]
     {
         if let Some(wrong) = wrong_end(&state, address, bytes, is_device) {
             state.refused.insert(format!("cudaMemcpy: {end}: {wrong}"));
             return INVALID_VALUE;
         }
     }
-    let kinds = [to as usize, from as usize].map(|a| state.find(a).map(|(_, _, kind)| kind));
-    drop(state);
-    // SAFETY: the program's own promise, as on a GPU; what lies in allocations was looked at above.
-    unsafe { std::ptr::copy(from.cast::<u8>(), to.cast(), bytes) };
+    SUCCESS
+}
+
+/// Tells the checks of a copy.
+pub(crate) fn note_copy(to: usize, from: usize, bytes: usize) {
+    let kinds = [to, from].map(|a| state().find(a).map(|(_, _, kind)| kind));
     match kinds {
         [Some(_), Some(DEVICE)] => {
-            lab_emulator::host_copied_bytes(from.cast(), to.cast(), bytes);
+            lab_emulator::host_copied_bytes(from as *const u8, to as *const u8, bytes);
         }
         // What the host writes into its own memory nobody sees.
-        [Some(_), _] => lab_emulator::host_wrote_bytes(to.cast(), bytes),
+        [Some(_), _] => lab_emulator::host_wrote_bytes(to as *const u8, bytes),
         _ => {}
     }
-    SUCCESS
 }
 
 /// What is wrong with one end of a copy.
@@ -207,14 +237,14 @@ fn wrong_end(state: &State, address: usize, bytes: usize, is_device: bool) -> Op
             "expected at most {} bytes, which are left of an allocation of {len}, got {bytes}",
             base + len - address
         )),
-        None if is_device && !PROGRAM.get().is_some_and(|(m, ..)| m.holds(address)) => {
+        None if is_device && !is_variable(address) => {
             Some(format!("expected device memory, got {address:#x}, which is none"))
         }
         _ => None,
     }
 }
 
-unsafe extern "C" fn fill(to: *mut c_void, value: c_int, bytes: usize) -> c_int {
+pub(crate) unsafe extern "C" fn fill(to: *mut c_void, value: c_int, bytes: usize) -> c_int {
     let mut state = state();
     if let Some(wrong) = wrong_end(&state, to as usize, bytes, true) {
         state.refused.insert(format!("cudaMemset: {wrong}"));
@@ -229,7 +259,7 @@ unsafe extern "C" fn fill(to: *mut c_void, value: c_int, bytes: usize) -> c_int 
     unsafe {
         std::ptr::write_bytes(to.cast::<u8>(), value as u8, head);
         let rest = to.cast::<u8>().add(head);
-        if libc::madvise(rest.cast(), large, libc::MADV_DONTNEED) != 0 {
+        if large > 0 && !lab_emulator::forget_pages(rest, large) {
             std::ptr::write_bytes(rest, 0, large);
         }
         std::ptr::write_bytes(rest.add(large), value as u8, bytes - head - large);
@@ -249,7 +279,7 @@ fn pages(address: usize, bytes: usize) -> (usize, usize) {
 }
 
 /// Kind and length of the allocation that an address lies in; -1 where there is none.
-unsafe extern "C" fn type_of(address: *const c_void, bytes: *mut usize) -> c_int {
+pub(crate) unsafe extern "C" fn type_of(address: *const c_void, bytes: *mut usize) -> c_int {
     match state().find(address as usize) {
         Some((_, len, kind)) => {
             // SAFETY: the caller's variable.
@@ -321,7 +351,7 @@ extern "C" fn is_nested() -> c_int {
 }
 
 unsafe extern "C" fn launch_later(export: *const c_void, arguments: *mut *mut c_void) -> c_int {
-    let (Some((module, ..)), Some(config)) = (PROGRAM.get(), NESTED.take()) else {
+    let (Some(module), Some(config)) = (modules().first().cloned(), NESTED.take()) else {
         return LAUNCH_FAILURE;
     };
     // SAFETY: launch.h passes a description of the kernel and the address of each argument.
@@ -356,7 +386,7 @@ unsafe extern "C" fn launch(
     cluster: u32,
     arguments: *mut *mut c_void,
 ) -> c_int {
-    let Some((module, options, arch)) = PROGRAM.get() else { return LAUNCH_FAILURE };
+    let Some(module) = modules().first().cloned() else { return LAUNCH_FAILURE };
     // SAFETY: launch.h passes a description of the kernel, and three sizes twice.
     let (kernel, [grid, block]) =
         unsafe { (module.kernel_at(export), [grid, block].map(|s| *s.cast::<[u32; 3]>())) };
@@ -368,14 +398,20 @@ unsafe extern "C" fn launch(
         cluster,
         overlap_previous: false,
     };
-    if let Err((what, code)) = fits(&config, *arch) {
-        state().refused.insert(format!("{}: {what}", readable(kernel.name())));
-        return code;
-    }
     let count = kernel.parameters().len();
     // SAFETY: launch.h passes the address of each argument.
     let arguments = unsafe { std::slice::from_raw_parts(arguments, count) };
-    let mut code = run(&kernel, &config, arguments, *options);
+    launch_kernel(&kernel, &config, arguments)
+}
+
+/// Launches a kernel, and what it launches, if a GPU takes it.
+pub(crate) fn launch_kernel(kernel: &Kernel, config: &Config, arguments: &[*mut c_void]) -> c_int {
+    let Some((options, arch)) = PROGRAM.get() else { return LAUNCH_FAILURE };
+    if let Err((what, code)) = fits(config, *arch) {
+        state().refused.insert(format!("{}: {what}", readable(kernel.name())));
+        return code;
+    }
+    let mut code = run(kernel, config, arguments, *options);
     // Nobody holds the queue while a child runs: it may have children of its own.
     loop {
         let child = children().pop_front();
@@ -490,6 +526,10 @@ fn keep(kernel: &str, finding: Finding) {
 
 /// `k<T = float>` of what g++ calls `void k(T*, int) [with T = float]`.
 fn readable(pretty: &str) -> String {
+    // Of a module it is a name already.
+    if !pretty.contains('(') || pretty.starts_with('(') {
+        return pretty.to_owned();
+    }
     let (head, with) = pretty.split_once(" [with ").unwrap_or((pretty, ""));
     let path = head.split('(').next().unwrap_or(head);
     let name = path.rsplit(' ').next().unwrap_or(path);

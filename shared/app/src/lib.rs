@@ -16,11 +16,15 @@
 //!                                        the emulator ──▶ what is wrong, and where
 //! ```
 //!
+//! [`Built`] is a program that nvcc has built: it runs as it is, in a process of its own, and finds a runtime library of this
+//! crate's. [`Nvcc`] builds one of what the host's compiler does not take.
+//!
 //! [`Single`] launches one kernel of such a file with arguments of its own.
 //!
 //! The program runs natively, in this process, with the rights of whoever runs it.
 
 mod arch;
+mod built;
 mod cache;
 mod compiling;
 mod conditions;
@@ -32,6 +36,8 @@ mod headers;
 mod host;
 mod instructions;
 mod limit;
+mod names;
+mod nvcc;
 mod object;
 mod program;
 mod rewrite;
@@ -43,12 +49,14 @@ mod values;
 use std::path::PathBuf;
 
 pub use arch::Arch;
+pub use built::Built;
 pub use facts::Facts;
 pub use given::{
     Argument, BadArgument, Buffer, Component, Element, Fill, Role, TensorName, Value, split_list,
 };
 pub use lab_ptx::Entry;
 pub use limit::limit_memory;
+pub use nvcc::Nvcc;
 pub use program::{Options, Program, Report, end_without_fail};
 pub use rewrite::Kernel;
 pub use single::{Array, Launch, Outcome, Settings, Single};

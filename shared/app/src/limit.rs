@@ -9,6 +9,11 @@ pub(crate) fn device_memory() -> u64 {
     DEVICE.load(Ordering::Relaxed)
 }
 
+/// Lets there be so many bytes of the device's memory.
+pub(crate) fn limit_device_memory(bytes: u64) {
+    DEVICE.store(bytes, Ordering::Relaxed);
+}
+
 /// Lets this process, from now on, have so many bytes on the host beyond those that it has, and so many on
 /// the device. An allocation beyond that fails, as it does where there is no more.
 ///

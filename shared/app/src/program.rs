@@ -53,8 +53,10 @@ impl Options {
     /// What a file can ask for by `#if`.
     pub(crate) fn macros(&self) -> Macros {
         let arch = format!("__CUDA_ARCH__={}", self.arch.number());
-        let of_cuda = ["__CUDACC__", "__NVCC__", &arch];
-        Macros::of(of_cuda.into_iter().chain(self.define.iter().map(String::as_str)))
+        let version =
+            ["__CUDACC_VER_MAJOR__=12", "__CUDACC_VER_MINOR__=4", "__CUDACC_VER_BUILD__=0"];
+        let of_cuda = ["__CUDACC__", "__NVCC__", &arch].into_iter().chain(version);
+        Macros::of(of_cuda.chain(self.define.iter().map(String::as_str)))
     }
 }
 
@@ -84,6 +86,8 @@ pub struct Report {
     pub repeated: usize,
     /// Calls of the runtime API that were refused.
     pub refused: Vec<String>,
+    /// Kernels that were launched and cannot be run here, and why.
+    pub not_run: Vec<String>,
     /// The signal that has ended its host code: which, and where.
     pub fault: Option<String>,
     /// Why a part of what it printed on stdout is lost.
@@ -191,9 +195,10 @@ impl Program {
         }
         let mut options = lab_emulator::Options::from_env()?;
         options.order = self.order.unwrap_or(options.order);
-        if !host::begin(Arc::clone(&self.module), options, self.arch) || END.set(end).is_err() {
+        if !host::begin(options, self.arch) || END.set(end).is_err() {
             return Err(Error::Second);
         }
+        host::add_module(Arc::clone(&self.module));
         bind(&raw const HOST_TABLE);
         let texts: Vec<CString> =
             arguments.iter().filter_map(|a| CString::new(a.as_str()).ok()).collect();
@@ -226,13 +231,31 @@ impl Program {
     }
 }
 
-/// Compiles what was read, and loads it. What is kept for all programs may be damaged, as a full disk leaves it: then it
-/// is made again, once.
+/// Compiles what was read, and loads it.
 pub(crate) fn compile(
     sources: Sources,
     options: &Options,
     scratch: &Path,
 ) -> Result<(Arc<Module>, Initialisers), Error> {
+    load_object(compile_object(sources, options, scratch)?)
+}
+
+/// Loads what [`compile_object`] has made.
+pub(crate) fn load_object(mut bytes: Vec<u8>) -> Result<(Arc<Module>, Initialisers), Error> {
+    let initialisers = Initialisers::take(&mut bytes);
+    // SAFETY: just compiled, from a program that its user wants to be run here; its constructors run later, as the program does. The
+    // module keeps the bytes for its line tables.
+    let module = unsafe { Module::load(bytes.leak())? };
+    Ok((module, initialisers))
+}
+
+/// Compiles what was read. What is kept for all programs may be damaged, as a full disk leaves it: then it is made again,
+/// once.
+pub(crate) fn compile_object(
+    sources: Sources,
+    options: &Options,
+    scratch: &Path,
+) -> Result<Vec<u8>, Error> {
     let root = &headers::root()?;
     let objects = headers::objects(root);
     cache::remove_damaged_preludes(&objects);
@@ -254,7 +277,7 @@ fn compile_at(
     mut sources: Sources,
     options: &Options,
     scratch: &Path,
-) -> Result<(Arc<Module>, Initialisers), Error> {
+) -> Result<Vec<u8>, Error> {
     let standard = options.standard.as_deref().unwrap_or("c++17");
     // An array larger than a page must not reach over the page that guards a thread's stack.
     let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
@@ -303,14 +326,10 @@ fn compile_at(
         Error::Compile { summary: summary(&said), said }
     };
     let object = compiled.map_err(refused)?.object;
-    let mut bytes = std::fs::read(&object)
+    let bytes = std::fs::read(&object)
         .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
     check_shared(&bytes, sources.kernels.iter().map(|(_, kernel)| kernel))?;
-    let initialisers = Initialisers::take(&mut bytes);
-    // SAFETY: just compiled, from a program that its user wants to be run here; its constructors run later, as the program does. The
-    // module keeps the bytes for its line tables.
-    let module = unsafe { Module::load(bytes.leak())? };
-    Ok((module, initialisers))
+    Ok(bytes)
 }
 
 /// Whether a name that is defined may be meant for a header that every program begins with.
@@ -438,6 +457,19 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
     }
 }
 
+/// Says what is to be made of the report. Once.
+pub(crate) fn set_end(end: fn(Report) -> u8) -> bool {
+    END.set(end).is_ok()
+}
+
+/// A program of another process has ended, by a signal perhaps, which `fault` tells.
+pub(crate) fn end_other(status: c_int, fault: Option<String>) {
+    if let Some(fault) = fault {
+        let _ = FAULT.set(fault);
+    }
+    report(status, flush_streams());
+}
+
 /// Tells how it went, and ends the process.
 fn report(status: c_int, lost: Option<String>) {
     let mut state = host::state();
@@ -447,6 +479,7 @@ fn report(status: c_int, lost: Option<String>) {
         findings: std::mem::take(&mut state.findings),
         repeated: state.repeated,
         refused: state.refused.iter().cloned().collect(),
+        not_run: state.not_run.iter().cloned().collect(),
         fault: FAULT.get().cloned(),
         lost,
     };

@@ -13,6 +13,7 @@ use crate::conditions::{List, Macros};
 use crate::cuts::directive_end;
 use crate::facts::Facts;
 use crate::instructions::needs;
+use crate::names::{base_name, source_name};
 use crate::tokens::{Kind, Tokens};
 
 /// A kernel that a file defines.
@@ -47,8 +48,21 @@ impl Kernel {
 
     /// Its name in its source, a module's too.
     #[must_use]
-    pub fn shown_name(&self) -> &str {
-        self.entry.as_ref().map_or(&self.name, |entry| &entry.name)
+    pub fn shown_name(&self) -> String {
+        self.entry.as_ref().map_or_else(|| self.name.clone(), |entry| source_name(&entry.name))
+    }
+
+    /// Whether a name is that of a module's kernel: as the module has it, or as its source does, with or without scope and
+    /// the arguments of its template.
+    #[must_use]
+    pub fn is_entry(&self, name: &str) -> bool {
+        self.entry.as_ref().is_some_and(|entry| {
+            let plain = |text: &str| text.replace(' ', "");
+            entry.name == name
+                || entry.cpp_name == name
+                || base_name(&entry.name) == name
+                || plain(&source_name(&entry.name)) == plain(name)
+        })
     }
 }
 

@@ -216,9 +216,10 @@ impl Single {
                 std::mem::transmute::<*mut c_void, extern "C" fn(*const Given) -> c_int>(launch),
             )
         };
-        if !host::begin(Arc::clone(&self.module), settings.emulator, self.arch) {
+        if !host::begin(settings.emulator, self.arch) {
             return Err(Error::Second);
         }
+        host::add_module(Arc::clone(&self.module));
         host::state().is_quiet = true;
         bind(&raw const HOST_TABLE);
         if let Some(wanted) = settings.wanted {
@@ -250,7 +251,7 @@ impl Single {
         let (last, profile) = (state.last.take(), std::mem::take(&mut state.profile));
         drop(state);
         let (name, config) = last.unzip();
-        let of_module = self.kernel.entry.as_ref().map(|entry| entry.name.clone());
+        let of_module = self.kernel.entry.as_ref().map(|_| self.kernel.shown_name());
         let mut outcome = Outcome {
             kernel: of_module.or(name).unwrap_or_else(|| self.kernel.name.clone()),
             place: format!("{}:{}", self.file.display(), self.kernel.line),
@@ -312,8 +313,11 @@ fn find<'a>(
     let (path, _) = wanted.split_once('<').unwrap_or((wanted, ""));
     let (scope, base) = path.rsplit_once("::").unwrap_or(("", path));
     let is_meant = |(_, k): &&(PathBuf, Kernel)| {
+        if k.entry.is_some() {
+            return k.is_entry(wanted);
+        }
         let own = k.name.split('<').next().unwrap_or_default();
-        (own == base.trim() || k.shown_name() == wanted)
+        own == base.trim()
             && format!("::{}", k.scope).ends_with(&match scope {
                 "" => String::new(),
                 scope => format!("::{scope}::"),
@@ -322,7 +326,12 @@ fn find<'a>(
     let meant: Vec<_> = kernels.iter().filter(is_meant).collect();
     let count = launch.arguments.len();
     let fits = |(_, k): &&&(PathBuf, Kernel)| (k.required..=k.parameters.len()).contains(&count);
-    meant.iter().find(fits).or(meant.first()).copied().ok_or_else(|| {
+    // Of a module each instantiation of a template is a kernel.
+    let exact = meant.iter().find(|(_, k)| k.entry.is_some() && k.shown_name() == wanted);
+    let is_several =
+        exact.is_none() && meant.len() > 1 && meant.iter().all(|(_, k)| k.entry.is_some());
+    let found = exact.or_else(|| meant.iter().find(fits)).or(meant.first()).copied();
+    found.filter(|_| !is_several).ok_or_else(|| {
         let mut names: Vec<String> =
             kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.shown_name())).collect();
         names.dedup();

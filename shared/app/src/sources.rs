@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use lab_ptx::Module;
+use lab_ptx::{Module, Translated};
 
 use crate::conditions::Macros;
 use crate::cuts::Cuts;
@@ -14,6 +14,7 @@ use crate::{Error, Options};
 /// What nvcc says of itself, and includes. Host and device code are compiled in one pass, which is the
 /// device's: kernels whose body stands behind `__CUDA_ARCH__` would be empty else.
 pub(crate) const CUDA: &str = "#define __CUDACC__ 1\n#define __NVCC__ 1\n#define __CUDA_ARCH__ EMU_ARCH\n\
+                    #define __CUDACC_VER_MAJOR__ 12\n#define __CUDACC_VER_MINOR__ 4\n#define __CUDACC_VER_BUILD__ 0\n\
                     #include \"cuda_runtime.h\"\n";
 
 /// Rewritten files.
@@ -64,6 +65,25 @@ impl Sources {
             units.push((format!("{before}{text}"), file.clone()));
         }
         Ok(Self { units, kernels: reader.kernels, ..Self::default() })
+    }
+
+    /// A module of PTX as a program's only file, with `before` at its beginning and `behind` at its end; and what it was
+    /// translated to. Messages call it `path`.
+    pub(crate) fn of_module(
+        text: &str,
+        path: &Path,
+        options: &Options,
+        [before, behind]: [fn(&Translated) -> String; 2],
+    ) -> Result<(Self, Translated), Error> {
+        let refuse = |reason: String| Error::File { path: path.to_owned(), reason };
+        let module = Module::read(text, path, &str::to_owned).map_err(|e| refuse(e.to_string()))?;
+        let translated = module.translate();
+        let include = &mut |_: &str, _, _: &mut _| Ok(None);
+        let rewritten =
+            rewrite(&translated.text, &mut options.macros(), include).map_err(refuse)?;
+        let text =
+            format!("{CUDA}{}{}{}", before(&translated), rewritten.text, behind(&translated));
+        Ok((Self { units: vec![(text, path.to_owned())], ..Self::default() }, translated))
     }
 }
 

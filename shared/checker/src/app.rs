@@ -1,16 +1,17 @@
 //! `lab app FILE.cu -- ARGUMENTS`: a CUDA program of anybody's, every launch checked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use lab_app::{Error, Options, Program, Report};
+use lab_app::{Built, Error, Nvcc, Options, Program, Report};
 use lab_emulator::Finding;
 use serde_json::json;
 
 use crate::arguments::{arch, bytes, order, seconds};
 use crate::failure::Failure;
 use crate::finding::finding_json;
+use crate::front::{Front, hint};
 use crate::stdout::{output_to_stderr, output_to_stdout};
 use crate::words::{counted_as, counted_findings};
 use crate::{out, own};
@@ -20,7 +21,7 @@ use crate::{out, own};
 /// with exit code 3.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The program's files: .cu, .cpp, .cc or .c
+    /// The program's files: .cu, .cpp, .cc or .c; or one program that nvcc has built with -cudart shared
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Where its headers are
@@ -56,6 +57,9 @@ pub struct Arguments {
     /// All that the compiler says, where it refuses the program
     #[arg(long)]
     verbose: bool,
+    /// Who compiles it
+    #[arg(long, value_enum, default_value_t)]
+    front: Front,
     /// Arguments of the program
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -78,11 +82,32 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
         order: order(arguments.order.as_deref(), arguments.seed)?,
     };
     STRICT.store(arguments.strict, Ordering::Relaxed);
-    let program = Program::build(&arguments.files, &options).map_err(|error| match error {
-        Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
-        late @ Error::Late { .. } => Failure::Refused(late.to_string()),
-        other => Failure::Usage(other.to_string()),
-    })?;
+    if let Some(program) = built(arguments)? {
+        let given = arguments.arch.as_deref().map(|name| arch(Some(name))).transpose()?;
+        let built = Built::open(program, &options, given).map_err(|e| refused(e, arguments))?;
+        return run_built(json, built, "as it is", arguments);
+    }
+    if arguments.front == Front::Nvcc {
+        return run_by_nvcc(json, &options, arguments);
+    }
+    let program = match Program::build(&arguments.files, &options) {
+        Ok(program) => program,
+        Err(Error::Compile { summary, .. })
+            if arguments.front == Front::Auto && Nvcc::find().is_ok() =>
+        {
+            eprintln!("{} app: the host's compiler refuses it: {summary}", own::name());
+            return run_by_nvcc(json, &options, arguments);
+        }
+        Err(error @ Error::Compile { .. }) => {
+            let failure = refused(error, arguments);
+            return Err(Failure::Usage(format!(
+                "{}{}",
+                failure.message(),
+                hint(failure.message())
+            )));
+        }
+        Err(error) => return Err(refused(error, arguments)),
+    };
     for header in program.missing_headers() {
         eprintln!("{} app: {header} is not there, and nothing needed it", own::name());
     }
@@ -100,6 +125,59 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
     })
 }
 
+/// The program among the files, which nvcc has built.
+fn built(arguments: &Arguments) -> Result<Option<&Path>, Failure> {
+    let Some(program) = arguments.files.iter().find(|file| Built::is_program(file)) else {
+        return Ok(None);
+    };
+    match arguments.files.len() {
+        1 => Ok(Some(program)),
+        more => Err(Failure::Usage(format!(
+            "{}: expected files of source, or one program that is built, got {more} files",
+            program.display()
+        ))),
+    }
+}
+
+/// Why nothing was run.
+fn refused(error: Error, arguments: &Arguments) -> Failure {
+    match error {
+        Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
+        late @ Error::Late { .. } => Failure::Refused(late.to_string()),
+        other => Failure::Usage(other.to_string()),
+    }
+}
+
+/// Builds the program by nvcc, and runs it.
+fn run_by_nvcc(json: bool, options: &Options, arguments: &Arguments) -> Result<(), Failure> {
+    let nvcc = Nvcc::find().map_err(|error| Failure::Unavailable(error.to_string()))?;
+    let built = nvcc.build(&arguments.files, options).map_err(|e| refused(e, arguments))?;
+    run_built(json, built, &format!("built by {}", nvcc.name()), arguments)
+}
+
+/// Runs a program that is built, which ends this process.
+fn run_built(json: bool, built: Built, how: &str, arguments: &Arguments) -> Result<(), Failure> {
+    let first = &arguments.files[0];
+    eprintln!("{} app: {}, {how}, on {}", own::name(), first.display(), built.arch());
+    let name = match Built::is_program(first) {
+        true => first.clone(),
+        false => first.with_extension(""),
+    };
+    let all: Vec<String> = std::iter::once(name.display().to_string())
+        .chain(arguments.arguments.iter().cloned())
+        .collect();
+    let end = if json { end_in_json } else { end_in_text };
+    if json {
+        output_to_stderr();
+    }
+    built.run(&all, end).map_err(|error| {
+        if json {
+            output_to_stdout();
+        }
+        Failure::Usage(error.to_string())
+    })
+}
+
 /// Whether what is wrong by the letter alone counts.
 static STRICT: AtomicBool = AtomicBool::new(false);
 
@@ -109,6 +187,8 @@ fn code(report: &Report) -> u8 {
     let counts = |(_, finding): &(String, Finding)| strict || finding.formal.is_none();
     match report.findings.iter().any(counts) {
         true => 3,
+        // A program may not ask whether its kernels ran.
+        false if report.exit == 0 && !report.not_run.is_empty() => NOT_RUN,
         false if report.exit == 0 => {
             report.lost.as_deref().map_or(0, |why| Failure::lost(why).code())
         }
@@ -116,9 +196,12 @@ fn code(report: &Report) -> u8 {
     }
 }
 
+/// As of a file that does not compile.
+const NOT_RUN: u8 = 2;
+
 fn end_in_text(report: Report) -> u8 {
     let tool = own::name();
-    for refused in &report.refused {
+    for refused in report.not_run.iter().chain(&report.refused) {
         eprintln!("{tool} app: {refused}");
     }
     if let Some(fault) = &report.fault {
@@ -130,6 +213,10 @@ fn end_in_text(report: Report) -> u8 {
     };
     if let Some(why) = &report.lost {
         eprintln!("{tool} app: {}", Failure::lost(why).message());
+    }
+    // A program that finds itself on the wrong GPU may say so and end well.
+    if report.launches == 0 && report.exit == 0 {
+        eprintln!("{tool} app: no kernel was launched, so nothing was checked");
     }
     eprintln!(
         "{tool} app: {}, {}{more}; the program ended with {}",
@@ -151,7 +238,7 @@ fn end_in_json(report: Report) -> u8 {
     println!(
         "{}",
         json!({ "launches": report.launches, "findings": findings.collect::<Vec<_>>(),
-                "repeated": report.repeated, "refused": report.refused,
+                "repeated": report.repeated, "refused": report.refused, "not_run": report.not_run,
                 "fault": report.fault,
                 "program": report.exit, "exit": code })
     );

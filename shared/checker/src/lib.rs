@@ -28,6 +28,7 @@ pub mod counted;
 pub mod debug;
 mod failure;
 mod finding;
+pub mod front;
 pub mod kernel;
 pub mod out;
 pub mod own;

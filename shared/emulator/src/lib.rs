@@ -226,8 +226,8 @@ pub use grids::grids_ended;
 pub use hooks::in_kernel;
 pub use input::{host_memory, open_file, read_file, read_text, repeated_name, shown, shown_lines};
 pub use memory::{
-    NotAdopted, adopt, allocate, disown, free, host_copied, host_copied_bytes, host_took_bytes,
-    host_wrote, host_wrote_bytes, never_written,
+    NotAdopted, Shared, adopt, allocate, disown, forget_pages, free, host_copied,
+    host_copied_bytes, host_took_bytes, host_wrote, host_wrote_bytes, never_written, share,
 };
 pub use module::{
     BlockSize, Field, Kernel, Module, ModuleError, Parameter, Target, cache_directory,

@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::shadow::{GRANULE, Granule, INIT_ALL, bytes_mask};
@@ -124,8 +125,26 @@ pub(crate) struct Arena {
     base: usize,
     size: usize,
     shadow: usize,
+    /// What holds its bytes, where another process has them too.
+    file: Option<OwnedFd>,
     book: Mutex<Book>,
 }
+
+/// Where device memory lies, and the file that another process maps to have it at the same addresses: see [`share`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// The first address.
+    pub base: usize,
+    /// Bytes.
+    pub size: usize,
+    /// The file, from its beginning on. It is open as long as this process is.
+    pub file: RawFd,
+}
+
+/// Set before the arena is made.
+static IS_SHARED: AtomicBool = AtomicBool::new(false);
+/// Where memory of several processes is asked for: far from where the system puts programs, libraries and stacks.
+const SHARED_BASE: usize = 0x3000_0000_0000;
 
 /// Launches and host writes, in the order in which they came.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
@@ -144,13 +163,13 @@ pub(crate) enum Whose {
     Nobody,
 }
 
-fn reserve(bytes: usize) -> io::Result<usize> {
+fn reserve(bytes: usize, base: usize) -> io::Result<usize> {
     let (protection, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
     );
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    let base = unsafe { libc::mmap(base as *mut _, bytes, protection, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -163,11 +182,16 @@ fn arena() -> io::Result<&'static Arena> {
     static ARENA: OnceLock<Result<Arena, i32>> = OnceLock::new();
     let made = ARENA.get_or_init(|| {
         let mut last = 0;
+        let is_shared = IS_SHARED.load(Ordering::SeqCst);
+        let at = if is_shared { SHARED_BASE } else { 0 };
         for size in SIZES {
-            match reserve(size * (1 + Granule::BYTES / GRANULE)) {
-                Ok(base) => {
+            let made = reserve(size * (1 + Granule::BYTES / GRANULE), at).and_then(|base| {
+                Ok((base, if is_shared { Some(put_file(base, size)?) } else { None }))
+            });
+            match made {
+                Ok((base, file)) => {
                     let book = Mutex::new(Book { next: base + ALIGNMENT, ..Book::default() });
-                    return Ok(Arena { base, size, shadow: base + size, book });
+                    return Ok(Arena { base, size, shadow: base + size, file, book });
                 }
                 Err(error) => last = error.raw_os_error().unwrap_or(libc::ENOMEM),
             }
@@ -175,6 +199,56 @@ fn arena() -> io::Result<&'static Arena> {
         Err(last)
     });
     made.as_ref().map_err(|&code| io::Error::from_raw_os_error(code))
+}
+
+/// Puts a file in the place of reserved memory.
+fn put_file(base: usize, size: usize) -> io::Result<OwnedFd> {
+    // SAFETY: a file that nobody else has; the mapping replaces a part of one that was just made and that nobody uses.
+    unsafe {
+        let file = libc::memfd_create(c"device memory".as_ptr(), libc::MFD_CLOEXEC);
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let file = OwnedFd::from_raw_fd(file);
+        if libc::ftruncate(file.as_raw_fd(), size as libc::off_t) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let (protection, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE,
+        );
+        let mapped = libc::mmap(base as *mut _, size, protection, flags, file.as_raw_fd(), 0);
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::madvise(mapped, size, libc::MADV_DONTDUMP);
+        Ok(file)
+    }
+}
+
+/// Keeps device memory where a process that this one starts can have it at the same addresses. To be asked before anything is
+/// allocated.
+///
+/// # Errors
+/// Something was allocated before, or the system refuses.
+pub fn share() -> io::Result<Shared> {
+    IS_SHARED.store(true, Ordering::SeqCst);
+    let arena = arena()?;
+    let file =
+        arena.file.as_ref().ok_or_else(|| io::Error::other("device memory is in use already"))?;
+    Ok(Shared { base: arena.base, size: arena.size, file: file.as_raw_fd() })
+}
+
+/// Gives whole pages of device memory back to the system: they read as zeros when they are touched again. Whether they
+/// do.
+///
+/// # Safety
+/// The pages lie in one allocation, whose bytes nobody needs.
+pub unsafe fn forget_pages(address: *mut u8, bytes: usize) -> bool {
+    let is_shared = arena().is_ok_and(|arena| arena.file.is_some());
+    let advice = if is_shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
+    // SAFETY: as this function's caller says.
+    unsafe { libc::madvise(address.cast(), bytes, advice) == 0 }
 }
 
 /// The arena, if anything was ever allocated.
@@ -453,12 +527,16 @@ impl Arena {
         const PAGE: usize = 4096;
         let scale = Granule::BYTES / GRANULE;
         let shadow = self.granule(base) as usize;
-        for (start, len) in [(base, len), (shadow, len * scale)] {
+        // What a file holds goes with a part of the file alone.
+        let advice = if self.file.is_some() { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
+        for (start, len, advice) in
+            [(base, len, advice), (shadow, len * scale, libc::MADV_DONTNEED)]
+        {
             let (first, end) = (start.next_multiple_of(PAGE), (start + len) / PAGE * PAGE);
             if end > first && end - first >= GIVEN_UP - 2 * PAGE {
                 // SAFETY: whole pages of the arena that no live allocation has a part in. They
                 // read as zero afterwards: a granule of generation 0 knows nothing.
-                unsafe { libc::madvise(first as *mut _, end - first, libc::MADV_DONTNEED) };
+                unsafe { libc::madvise(first as *mut _, end - first, advice) };
             }
         }
     }

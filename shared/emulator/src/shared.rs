@@ -31,6 +31,8 @@ pub(crate) struct SharedShadow {
     /// The last access of each thread of another block, and where: its block and thread, or those of an
     /// agent.
     pub(crate) visits: HashMap<(u32, u32), (Cell, usize)>,
+    /// The last arrival of each at an mbarrier of this block: where, and in which phase.
+    pub(crate) arrivals: HashMap<(u32, u32), (usize, u32)>,
 }
 
 impl SharedShadow {
@@ -45,12 +47,28 @@ impl SharedShadow {
             dynamic_granules: granules(dynamic.1 + 2 * DYNAMIC_MARGIN),
             generation: 0,
             visits: HashMap::default(),
+            arrivals: HashMap::default(),
         }
     }
 
     /// Somebody of another block has accessed this.
     pub(crate) fn visited(&mut self, by: Cell, address: usize) {
         self.visits.insert((by.block(), by.thread()), (by, address));
+    }
+
+    /// A thread of another block has arrived at an mbarrier of this one, in that phase.
+    pub(crate) fn arrived(&mut self, by: Cell, address: usize, phase: u32) {
+        self.arrivals.insert((by.block(), by.thread()), (address, phase));
+    }
+
+    /// Somebody of this block has seen that phases below this one are complete: then the arrivals that they are made of
+    /// have come, whatever else is known of them.
+    pub(crate) fn saw(&mut self, address: usize, phase: u32) {
+        let arrivals = &self.arrivals;
+        let is_seen = |by: &(u32, u32), at: usize| {
+            at == address && arrivals.get(by).is_some_and(|&(a, p)| a == address && p < phase)
+        };
+        self.visits.retain(|by, (_, at)| !is_seen(by, *at));
     }
 
     /// A byte of static shared memory, by its offset there.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Config, Finding, Kind, Landing, LaunchError, Module, Options, Order};
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 20] = [
     "met<NONE>",
     "met<NO_WAIT>",
     "doubled<NONE>",
@@ -19,6 +19,9 @@ const NAMES: [&str; 17] = [
     "all_to_all<RIGHT>",
     "all_to_all<BLOCK_SCOPE>",
     "all_to_all<ONE_BOX>",
+    "answered<ANSWERED>",
+    "answered<UNASKED>",
+    "answered<ONE_MORE>",
     "through_bulk<NONE>",
     "through_bulk<READ_ALONE>",
     "stored_then_loaded<NONE>",
@@ -77,6 +80,21 @@ fn all_to_all(
     (outcome, right)
 }
 
+fn answered(
+    module: &Arc<Module>,
+    fault: &str,
+    options: &Options,
+) -> (Result<(), LaunchError>, bool) {
+    let mut arrays = Arrays::new();
+    let out = arrays.unwritten::<f32>(32 * 4);
+    let mut p = out;
+    let config = Config { cluster: 4, ..plain(4, 32) };
+    let name = format!("answered<{fault}>");
+    let outcome = run(module, &name, &config, &mut [arg(&mut p)], options);
+    let right = arrays.read(out).into_iter().all(|got| got == 1.0);
+    (outcome, right)
+}
+
 fn met(module: &Arc<Module>, fault: &str, options: &Options) -> (Result<(), LaunchError>, bool) {
     let mut arrays = Arrays::new();
     let values: Vec<f32> = (0..128).map(|v| v as f32).collect();
@@ -125,10 +143,11 @@ type Run = fn(&Arc<Module>, &str, &Options) -> (Result<(), LaunchError>, bool);
 
 #[test]
 fn right_kernels_are_right_whenever_copies_land() {
-    let kernels: [(Run, &str); 6] = [
+    let kernels: [(Run, &str); 7] = [
         (met, "NONE"),
         (doubled, "NONE"),
         (all_to_all, "RIGHT"),
+        (answered, "ANSWERED"),
         (through_bulk, "NONE"),
         (through_bulk, "READ_ALONE"),
         (stored_then_loaded, "NONE"),
@@ -166,6 +185,14 @@ fn what_nobody_waited_for_is_found_even_if_it_has_landed() {
     found(doubled, "TOO_FEW_BYTES", &[Kind::Race, Kind::CopyInFlight, Kind::Deadlock]);
     found(all_to_all, "BLOCK_SCOPE", &[Kind::Race]);
     found(all_to_all, "ONE_BOX", &[Kind::Race, Kind::CopyInFlight]);
+}
+
+/// Who has seen a phase complete knows that the arrivals have come, whatever order they asked for; of the next phase nobody
+/// has.
+#[test]
+fn a_block_may_leave_behind_the_arrivals_that_it_waited_for() {
+    found(answered, "UNASKED", &[Kind::AbsentBlock]);
+    found(answered, "ONE_MORE", &[Kind::AbsentBlock]);
 }
 
 /// Nobody waits for it, and that the blocks have met in between does not make up for that.

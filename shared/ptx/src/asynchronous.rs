@@ -193,9 +193,12 @@ impl Call<'_> {
 
     /// `wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {sums}, a, b, adds, 1, 1, transposed…;`
     fn wgmma(&self) -> Option<String> {
-        let ["wgmma", "mma_async", "sync", "aligned", shape, "f32", a, b] = self.words else {
+        let ["wgmma", "mma_async", "sync", "aligned", shape, sum @ ("f32" | "f16"), a, b] =
+            self.words
+        else {
             return None;
         };
+        let half_sums = *sum == "f16";
         let (depth, of_type) = match (*a, a == b) {
             ("f16", true) => ("k16", "F16"),
             ("bf16", true) => ("k16", "BF16"),
@@ -204,7 +207,8 @@ impl Call<'_> {
         };
         let columns: usize = shape.strip_prefix("m64n")?.strip_suffix(depth)?.parse().ok()?;
         let sums = self.vector(0)?;
-        (sums.len() * 2 == columns).then_some(())?;
+        (sums.len() * if half_sums { 4 } else { 2 } == columns).then_some(())?;
+        (!half_sums || of_type == "F16").then_some(())?;
         let sums = sums.iter().map(|sum| Some(format!("&{}", self.text.variable(sum)?)));
         let sums = sums.collect::<Option<Vec<_>>>()?.join(", ");
         // A in registers is read when the thread has long gone on: there are variables of the program's own behind it.
@@ -243,6 +247,7 @@ impl Call<'_> {
             ),
             _ => return None,
         };
+        let across = if half_sums { format!("{across} | EMU_WGMMA_HALF_SUMS") } else { across };
         Some(format!(
             "::emu::ptx::signs({}, {}); emu_wgmma(::emu::ptx::side_by_side<float>({{{sums}}}), {of_a}, {of_b}, {registers}, \
              {columns} | EMU_WGMMA_{of_type}, ({adds} ? EMU_WGMMA_ADDS : 0) | {across})",

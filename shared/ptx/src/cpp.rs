@@ -8,7 +8,7 @@ use crate::statement::{Instruction, Operand, Statement, Value, whole_number};
 use crate::text::{Space, Symbol, Text, cpp_name, names_of, of_register, of_type};
 
 /// The namespace of what a module becomes.
-const SCOPE: &str = "ptx";
+pub const SCOPE: &str = "ptx";
 
 /// Functions that the driver brings along.
 const BUILT_IN: [(&str, &str); 2] =
@@ -21,6 +21,19 @@ pub struct Translated {
     pub text: String,
     /// All kernels, those that cannot be run among them.
     pub entries: Vec<Entry>,
+    /// The variables that host code may ask for.
+    pub variables: Vec<Global>,
+}
+
+/// A variable of a module, in device memory or constant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Global {
+    /// Its name.
+    pub name: String,
+    /// What it is called in C++.
+    pub cpp_name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
 }
 
 impl Module {
@@ -88,10 +101,24 @@ impl Module {
             hidden: self.hidden(function),
             target: self.target.clone(),
             required_block: function.required_block,
+            largest_block: function.largest_block,
+            required_cluster: function.required_cluster,
             dynamic_shared: self.uses_dynamic_shared(function),
             refusal: refusal(function),
         };
-        Translated { text, entries: entries.map(entry).collect() }
+        let is_global = |v: &&Variable| matches!(v.space, Space::Global | Space::Constant);
+        let whole = self
+            .variables
+            .iter()
+            .filter(is_global)
+            .filter(|v| !refused.contains_key(v.name.as_str()));
+        let variables = whole.map(|v| Global {
+            name: v.name.clone(),
+            cpp_name: cpp_name(&v.name),
+            bytes: v.bytes(),
+        });
+        let variables = variables.collect();
+        Translated { text, entries: entries.map(entry).collect(), variables }
     }
 
     /// What Triton's launcher adds to a kernel's parameters, at most: memory for the whole launch, and for a profiler. Older
@@ -150,7 +177,7 @@ impl Module {
         };
         let mut own = HashMap::new();
         let taken = |variable: &Variable| {
-            let name = cpp_name(&variable.name);
+            let name = name_in_cpp(variable);
             let cpp = if function.is_entry { format!("((char*)&{name})") } else { name };
             (variable.name.clone(), Symbol { space: Space::Parameter, cpp })
         };
@@ -361,6 +388,10 @@ fn arrays(lines: &[Line]) -> Result<Arrays, Error> {
     Ok(arrays)
 }
 
+fn name_in_cpp(variable: &Variable) -> String {
+    cpp_name(variable.shown.as_ref().unwrap_or(&variable.name))
+}
+
 fn symbol(variable: &Variable) -> Symbol {
     Symbol { space: variable.space, cpp: cpp_name(&variable.name) }
 }
@@ -392,7 +423,7 @@ fn parameter(variable: &Variable) -> Parameter {
         _ => String::new(),
     };
     let ptx = format!(".{}{pointer}{size}", variable.kind);
-    Parameter { name: cpp_name(&variable.name), cpp, ptx }
+    Parameter { name: name_in_cpp(variable), cpp, ptx }
 }
 
 /// The macro that is the type of a kernel's parameter. A launch that knows what a pointer points to says so before the
@@ -415,7 +446,7 @@ fn head(function: &Function, hidden: usize) -> String {
         return format!("__global__ void {}({})", cpp_name(&function.name), all.join(", "));
     }
     let all = function.results.iter().chain(&function.parameters);
-    let all: Vec<String> = all.map(|p| format!("char* {}", cpp_name(&p.name))).collect();
+    let all: Vec<String> = all.map(|p| format!("char* {}", name_in_cpp(p))).collect();
     format!("static void emu_f_{}({})", cpp_name(&function.name), all.join(", "))
 }
 

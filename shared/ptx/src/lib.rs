@@ -29,7 +29,7 @@ mod statement;
 mod text;
 mod warps;
 
-pub use cpp::{Translated, type_macro};
+pub use cpp::{Global, SCOPE, Translated, type_macro};
 pub use inline::translate_asm;
 pub use module::{Entry, Error, Module, Parameter, Place};
 pub use text::Given;

@@ -64,6 +64,10 @@ pub struct Entry {
     pub target: String,
     /// The threads that a block must have.
     pub required_block: Option<[u32; 3]>,
+    /// Those that it may have at most.
+    pub largest_block: Option<[u32; 3]>,
+    /// The blocks that a cluster must have.
+    pub required_cluster: Option<[u32; 3]>,
     /// It has dynamic shared memory.
     pub dynamic_shared: bool,
     /// Why it is not run here.
@@ -88,6 +92,8 @@ pub struct Module {
 pub(crate) struct Variable {
     pub(crate) space: Space,
     pub(crate) name: String,
+    /// What reports call it, if that is another name.
+    pub(crate) shown: Option<String>,
     pub(crate) alignment: u64,
     /// Bytes of one element.
     pub(crate) element: u32,
@@ -118,6 +124,7 @@ pub(crate) struct Function {
     pub(crate) parameters: Vec<Variable>,
     pub(crate) required_block: Option<[u32; 3]>,
     pub(crate) largest_block: Option<[u32; 3]>,
+    pub(crate) required_cluster: Option<[u32; 3]>,
     /// None where it is only declared.
     pub(crate) body: Option<Vec<Line>>,
 }
@@ -153,6 +160,7 @@ impl Module {
     /// A directive that is not understood, with its line.
     pub fn read(text: &str, name: &Path, source: &dyn Fn(&str) -> String) -> Result<Self, Error> {
         let is_llvm = text.contains("LLVM NVPTX");
+        let is_nvvm = text.contains("NVIDIA NVVM Compiler");
         let text = without_comments(&marked(text));
         let files = files(&text, source);
         let inlined = text.lines().filter_map(location).filter_map(|l| Some((l.at, l.inlined?)));
@@ -203,6 +211,13 @@ impl Module {
                 other => {
                     return Err(Error::new(line, format!("expected a directive, got '{other}'")));
                 }
+            }
+        }
+        // nvcc puts numbers behind its mangled names.
+        for function in module.functions.iter_mut().filter(|_| is_nvvm) {
+            for (n, parameter) in function.parameters.iter_mut().enumerate() {
+                let is_numbered = parameter.name == format!("{}_param_{n}", function.name);
+                parameter.shown = is_numbered.then(|| format!("argument_{n}"));
             }
         }
         if !has_version {
@@ -350,13 +365,13 @@ impl<'a> Reader<'a> {
         let results = list(self)?;
         let name = self.word().unwrap_or_default().to_owned();
         let parameters = list(self)?;
-        let (mut required_block, mut largest_block) = (None, None);
+        let (mut required_block, mut largest_block, mut required_cluster) = (None, None, None);
         let body = loop {
             let at = self.line;
             match self.word() {
                 Some(";") => break None,
                 Some("{") => break Some(self.body()?),
-                Some(word @ (".reqntid" | ".maxntid")) => {
+                Some(word @ (".reqntid" | ".maxntid" | ".reqnctapercluster")) => {
                     let end = self.rest().find(['\n', '{', '.']).unwrap_or(0);
                     let mut sizes = [1; 3];
                     for (n, size) in self.advance(end).split(',').enumerate() {
@@ -366,6 +381,7 @@ impl<'a> Reader<'a> {
                     }
                     match word {
                         ".reqntid" => required_block = Some(sizes),
+                        ".reqnctapercluster" => required_cluster = Some(sizes),
                         _ => largest_block = Some(sizes),
                     }
                 }
@@ -378,10 +394,6 @@ impl<'a> Reader<'a> {
                 }
                 Some(".pragma") => {
                     self.until(';')?;
-                }
-                Some(".reqnctapercluster") => {
-                    let end = self.rest().find(['\n', '{']).unwrap_or(0);
-                    self.advance(end);
                 }
                 other => {
                     let got = other.unwrap_or("the end");
@@ -397,6 +409,7 @@ impl<'a> Reader<'a> {
             parameters,
             required_block,
             largest_block,
+            required_cluster,
             body,
         })
     }
@@ -556,6 +569,7 @@ fn variables(text: &str, line: usize) -> Result<Vec<Variable>, Error> {
         Ok(Variable {
             space,
             name: name.trim().trim_start_matches('%').to_owned(),
+            shown: None,
             alignment: alignment.unwrap_or(u64::from(element)),
             element,
             kind: kind.clone(),

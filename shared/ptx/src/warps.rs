@@ -40,6 +40,7 @@ impl Call<'_> {
             }
             "nanosleep" => Some("emu_yield_point(1)".into()),
             "trap" => Some("emu_trap(\"trap\")".into()),
+            "brkpt" => Some("emu_trap(\"brkpt, a breakpoint\")".into()),
             _ => None,
         }
     }

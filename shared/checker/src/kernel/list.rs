@@ -12,7 +12,17 @@ use crate::words::counted;
 
 /// Prints them, each with a command of this name to begin with. Nothing is compiled.
 pub fn list(json: bool, file: &Path, arguments: &Arguments, verb: &str) -> Result<(), Failure> {
-    let kernels = lab_app::Program::kernels(&[file.to_owned()], &arguments.reading()?)
+    arguments.with_file(file, |read| list_of(json, [file, read], arguments, verb))
+}
+
+/// Those of `read`, which is the file itself or what nvcc has made of it.
+fn list_of(
+    json: bool,
+    [file, read]: [&Path; 2],
+    arguments: &Arguments,
+    verb: &str,
+) -> Result<(), Failure> {
+    let kernels = lab_app::Program::kernels(&[read.to_owned()], &arguments.reading()?)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let has_main = lab_app::Program::has_main(file).map_err(|e| Failure::Usage(e.to_string()))?;
     let next = has_main.then(|| format!("{} app {}", own::shell(), file.display()));
@@ -181,6 +191,10 @@ fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> V
     ];
     for (option, values) in own {
         words.extend(values.iter().map(|v: &String| format!("{option} {}", quoted(v))));
+    }
+    // Its kernels have been read by another front than that of these words.
+    if kernel.entry.is_some() && file.extension().is_none_or(|ending| ending != "ptx") {
+        words.push("--front nvcc".into());
     }
     words.push(format!("--kernel {}", quoted(&instance(kernel, facts.block_rank))));
     words.push(format!("--grid {grid} --block {block}"));

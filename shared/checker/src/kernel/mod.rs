@@ -11,6 +11,8 @@ use serde_json::json;
 use crate::arguments::{arch, bad, seconds};
 use crate::counted::{CAVEAT, Counted, print_counted};
 use crate::failure::Failure;
+use crate::front::{self, Front};
+use crate::own;
 use crate::stdout::{output_to_stderr, output_to_stdout};
 
 mod expect;
@@ -85,6 +87,9 @@ pub struct Arguments {
     /// All that the compiler says, where it refuses the file
     #[arg(long)]
     verbose: bool,
+    /// Who compiles the file
+    #[arg(long, value_enum, default_value_t)]
+    front: Front,
     /// Of `lab debug`: threadIdx and blockIdx where a debugger stops
     #[arg(long, hide = true, value_delimiter = ',', num_args = 1)]
     debugged: Vec<i32>,
@@ -112,6 +117,7 @@ impl Arguments {
             (self.strict, "--strict"),
             (self.arch.is_some(), "--arch"),
             (self.verbose, "--verbose"),
+            (self.front != Front::Host, "--front"),
         ];
         all.into_iter().find(|(is, _)| *is).map(|(_, name)| name)
     }
@@ -134,8 +140,29 @@ impl Arguments {
             include: self.include.clone(),
             define: self.define.clone(),
             arch: arch(self.arch.as_deref())?,
+            standard: self.standard.clone(),
             ..lab_app::Options::default()
         })
+    }
+
+    /// Does something with the file, or with what nvcc makes of it.
+    pub(crate) fn with_file<T>(
+        &self,
+        file: &Path,
+        act: impl Fn(&Path) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let is_module = file.extension().is_some_and(|ending| ending == "ptx");
+        match self.front {
+            Front::Nvcc if !is_module => act(&front::module(file, &self.reading()?)?),
+            Front::Auto if !is_module => match act(file) {
+                Err(Failure::Usage(why)) if lab_app::Nvcc::find().is_ok() => {
+                    eprintln!("{}: the host's compiler refuses it: {why}", own::name());
+                    act(&front::module(file, &self.reading()?)?)
+                }
+                done => done,
+            },
+            _ => act(file),
+        }
     }
 }
 
@@ -277,6 +304,9 @@ fn refused(error: lab_app::Error, verbose: bool) -> Failure {
         }
         lab_app::Error::Compile { said, .. } if verbose => Failure::Usage(said),
         late @ lab_app::Error::Late { .. } => Failure::Refused(late.to_string()),
+        refused @ lab_app::Error::Compile { .. } => {
+            Failure::Usage(format!("{refused}{}", front::hint(&refused.to_string())))
+        }
         other => Failure::Usage(other.to_string()),
     }
 }
@@ -295,7 +325,9 @@ pub fn check(
     targets: &Targets<'_>,
     seed: u64,
 ) -> Result<(), Failure> {
-    judge(json, file, arguments, expectations, targets, seed, Mode::Checked)
+    arguments.with_file(file, |file| {
+        judge(json, file, arguments, expectations, targets, seed, Mode::Checked)
+    })
 }
 
 /// `lab run FILE.cu --kernel …`: not checked, and so faster.
@@ -307,7 +339,9 @@ pub fn run(
     targets: &Targets<'_>,
     seed: u64,
 ) -> Result<(), Failure> {
-    judge(json, file, arguments, expectations, targets, seed, Mode::Plain)
+    arguments.with_file(file, |file| {
+        judge(json, file, arguments, expectations, targets, seed, Mode::Plain)
+    })
 }
 
 fn judge(
@@ -343,6 +377,10 @@ fn judge(
 
 /// `lab profile FILE.cu --kernel …`: what it asks of the memory system, by line.
 pub fn profile(json: bool, file: &Path, arguments: &Arguments, seed: u64) -> Result<(), Failure> {
+    arguments.with_file(file, |file| profile_of(json, file, arguments, seed))
+}
+
+fn profile_of(json: bool, file: &Path, arguments: &Arguments, seed: u64) -> Result<(), Failure> {
     let resolved = Resolved::of(file, arguments, &Expectations::default())?;
     let launched = launch(json, file, arguments, &resolved, seed, Mode::Counted)?;
     let outcome = &launched.outcome;

@@ -235,8 +235,8 @@ fn module_entry(
     }
     let kernels = lab_app::Program::kernels(&[file.to_owned()], reading)
         .map_err(|error| Failure::Usage(error.to_string()))?;
-    let own = kernels.into_iter().filter_map(|(_, kernel)| kernel.entry);
-    Ok(own.into_iter().find(|entry| entry.name == kernel || entry.cpp_name == kernel))
+    let own = kernels.into_iter().find(|(_, own)| own.is_entry(kernel));
+    Ok(own.and_then(|(_, own)| own.entry))
 }
 
 /// The architecture of a `.target`: of one that is not known by itself, that of its family.

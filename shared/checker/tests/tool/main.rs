@@ -1,6 +1,7 @@
 //! The tool, run from a directory that knows nothing of this repository.
 #![allow(missing_docs)]
 
+mod built;
 mod modules;
 
 use std::path::Path;
@@ -79,4 +80,21 @@ fn the_action_checks_each_kernel_and_ends_with_the_worst_exit_code() {
         sarif["runs"][0]["results"].as_array().unwrap().len()
     };
     assert_eq!((results("racy-toml.sarif"), results("sum-toml.sarif")), (1, 0));
+}
+
+#[test]
+fn complex_numbers_have_their_header() {
+    let here = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../app/programs"));
+    let (code, stdout, stderr) = run(here, &["app", "complex.cu"]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.starts_with("right: "), "{stdout}");
+}
+
+#[test]
+fn a_program_that_launches_nothing_is_told_so() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("waived.cu"), "int main() { return 0; }\n").unwrap();
+    let (code, _, stderr) = run(here.path(), &["app", "waived.cu"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("no kernel was launched, so nothing was checked"), "{stderr}");
 }

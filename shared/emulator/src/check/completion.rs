@@ -10,7 +10,7 @@ use crate::completion::record::Record;
 use crate::completion::{Flight, What as Sent};
 use crate::report::{Finding, Kind as What};
 use crate::shadow::{Cell, GRANULE, bytes_mask};
-use crate::shared::Located;
+use crate::shared::{Located, SharedShadow};
 use crate::thread::Thread;
 use crate::trace::Signal;
 
@@ -97,6 +97,7 @@ impl BlockCheck {
         let launch = &mut *self.launch;
         let Some(record) = launch.mbarriers.get_mut(&address) else { return Ok(()) };
         let near = record.block == self.block;
+        let phase = record.phase;
         if arrivals > 0 {
             self.clock.arrive(thread.index(), &mut record.gathered, near, scope);
             Record::note(&mut record.arrived, place, arrivals);
@@ -105,13 +106,21 @@ impl BlockCheck {
         if complete {
             record.turn();
         }
+        if arrivals > 0 && !near {
+            let me = thread.who.at(Kind::Write, 0, place);
+            self.with_member(address, |shadow| shadow.arrived(me, address, phase));
+        }
         Ok(())
     }
 
     /// `thread` has waited for the phase that was complete last.
     pub(crate) fn mbarrier_passed(&mut self, thread: u32, address: usize, scope: Scope) {
+        let block = self.block;
         if let Some(record) = self.launch.mbarriers.get(&address) {
             self.clock.pass(thread, &record.gathered, scope);
+            if record.block == block && !self.shared.visits.is_empty() {
+                self.shared.saw(address, record.phase);
+            }
         }
     }
 
@@ -166,12 +175,17 @@ impl BlockCheck {
 
     /// An agent has come to another block of the cluster.
     fn visit(&self, address: usize, agent: Cell) {
+        self.with_member(address, |shadow| shadow.visited(agent, address));
+    }
+
+    /// Does something with what is remembered of the block of the cluster whose memory has this address.
+    fn with_member(&self, address: usize, act: impl Fn(&mut SharedShadow)) {
         let Some(cluster) = &self.cluster else { return };
         for member in (0..cluster.size()).filter_map(|rank| cluster.member(rank)) {
             let holds = |(start, bytes): (usize, usize)| address.wrapping_sub(start) < bytes;
             if holds(member.fixed) || holds(member.dynamic) {
                 // SAFETY: as in `in_cluster`.
-                unsafe { (*member.shadow).visited(agent, address) };
+                act(unsafe { &mut *member.shadow });
             }
         }
     }

@@ -173,6 +173,7 @@ impl BlockCheck {
         self.clock.start(self.block);
         self.shared.generation += 1;
         self.shared.visits.clear();
+        self.shared.arrivals.clear();
         if !self.launch.mbarriers.is_empty() {
             self.forget_mbarriers();
         }

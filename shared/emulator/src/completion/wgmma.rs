@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use half::bf16;
+use half::{bf16, f16};
 
 use crate::abi;
 use crate::completion::descriptor::{CHUNK, Descriptor};
@@ -41,6 +41,8 @@ pub(crate) struct Shape {
     pub(crate) a_in_registers: bool,
     pub(crate) a_transposed: bool,
     pub(crate) b_transposed: bool,
+    /// The accumulators are `f16`.
+    pub(crate) half_sums: bool,
 }
 
 impl Shape {
@@ -64,7 +66,11 @@ impl Shape {
             a_in_registers,
             a_transposed: flag(abi::WGMMA_A_TRANSPOSED),
             b_transposed: flag(abi::WGMMA_B_TRANSPOSED),
+            half_sums: flag(abi::WGMMA_HALF_SUMS),
         };
+        if own.half_sums && of != Type::F16 {
+            return Err("expected f16 of A and B where the accumulators are f16".into());
+        }
         if of == Type::Tf32 && (own.a_transposed || own.b_transposed) {
             return Err("expected halves: 4-byte elements are not transposed".into());
         }
@@ -88,7 +94,7 @@ impl Shape {
 
     /// Accumulators of a lane, in bytes.
     pub(crate) fn accumulators(&self) -> usize {
-        self.columns / 2 * 4
+        self.columns / 2 * if self.half_sums { 2 } else { 4 }
     }
 }
 
@@ -282,6 +288,15 @@ pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) 
         for i in 0..shape.columns / 2 {
             let (row, column) = (g + i % 4 / 2 * 8, i / 4 * 8 + 2 * t + i % 2);
             let product = products[row * shape.columns + column];
+            if shape.half_sums {
+                let to = part.to as *mut f16;
+                // SAFETY: as below.
+                unsafe {
+                    let before = if shape.adds { (*to.add(i)).to_f64() } else { 0.0 };
+                    *to.add(i) = f16::from_f64(before + product);
+                }
+                continue;
+            }
             // SAFETY: the caller's promise: so many accumulators.
             unsafe {
                 let before = if shape.adds { f64::from(*to.add(i)) } else { 0.0 };

@@ -89,6 +89,24 @@ template <int FAULT> __global__ void all_to_all(float* out, int rounds) {
     cluster.sync();  // nobody leaves while others send to it
 }
 
+enum Answer { ANSWERED, UNASKED, ONE_MORE };
+
+// The others of a cluster arrive at block 0's barrier. It waits for that, though not for what they did before, and leaves.
+template <int FAULT> __global__ void answered(float* out) {
+    cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+    __shared__ Mbarrier here;
+    int rank = cluster.block_rank(), t = threadIdx.x;
+    if (t == 0) {
+        mbarrier_init(&here, cluster.num_blocks() - 1);
+        mbarrier_fence_init();
+    }
+    cluster.sync();  // all blocks have begun
+    out[blockIdx.x * 32 + t] = 1;
+    if (rank > 0 && t == 0)
+        for (int n = 0; n < (FAULT == ONE_MORE && rank == 1 ? 2 : 1); ++n) mbarrier_arrive_cluster(address_in_block(&here, 0));
+    if (rank == 0 && t == 0 && FAULT != UNASKED) mbarrier_wait(&here, 0);
+}
+
 // Adds 1 to all of x by way of shared memory and bulk copies in both directions.
 // Plain stores to device memory, brought back by bulk copies.
 template <int FAULT> __global__ void stored_then_loaded(float* x, int tiles) {
