@@ -8,6 +8,12 @@ use passes::{GatedHeadNorm, RmsNorm, SwiGlu};
 use crate::Tape;
 use crate::layers::Linear;
 
+/// Up to so many rows a product of halves or of f32 is one of few: from there on the general product is quicker.
+const FEW: usize = 16;
+
+/// Up to so many rows a product norms them itself. Each block norms all of them, and of more rows a launch for all blocks is quicker.
+const NORMED: usize = 2;
+
 /// W of a product: of the run's type, or of int8 with its scales.
 #[derive(Clone, Copy)]
 struct Weight {
@@ -54,7 +60,7 @@ impl Tape<'_> {
         let slot = self.weight(&[weight])?;
         let (dtype, width) = (self.dtype, slot.len());
         let rows = x.len() / width;
-        if self.is_training() || !FewRows::norms(self.plan.device(), dtype, [rows, width]) {
+        if self.is_training() || !self.norms(rows, width) {
             return self.rms_norm(weight, x);
         }
         let y = self.plan.scratch(dtype, x.len());
@@ -79,7 +85,7 @@ impl Tape<'_> {
         let GatedHeadNorm { h, heads, width, ogate_stride, .. } = norm;
         let columns = heads * width;
         let rows = h.len() / columns;
-        let norms = FewRows::norms(self.plan.device(), self.dtype, [rows, columns]);
+        let norms = self.norms(rows, columns);
         let fits = ogate_stride == columns && width <= 512 && width.is_multiple_of(16);
         if self.is_training() || !norms || !fits {
             return norm.add_forward(self.plan);
@@ -107,11 +113,15 @@ impl Tape<'_> {
         Ok(Weight { slot, scale, n: slot.len() / k, k })
     }
 
+    /// Whether a product norms its rows itself.
+    fn norms(&self, rows: usize, columns: usize) -> bool {
+        rows <= NORMED && FewRows::norms(self.plan.device(), self.dtype, [rows, columns])
+    }
+
     /// Whether a product of so many rows is one of few: \[on any cores, on the tensor cores\].
     fn is_few(&self, rows: usize, weight: &Weight) -> [bool; 2] {
         let device = self.plan.device();
-        let most = FewRows::most_rows(device, self.dtype);
-        let fits = !self.is_training() && (rows <= most || weight.scale.is_some());
+        let fits = !self.is_training() && (rows <= FEW || weight.scale.is_some());
         let takes = FewRows::takes(device, self.dtype, [rows, weight.k]);
         takes.map(|takes| takes && fits)
     }

@@ -139,12 +139,6 @@ impl FewRows<'_> {
         [by_mma || any && rows_fit(Way::Flight), by_mma]
     }
 
-    /// Up to so many rows a product is one of few: with more, tiles of the general product are full enough, or it reads x less often.
-    pub fn most_rows(device: &Device, dtype: DType) -> usize {
-        let splits = kernels::V5_SPLIT.runs_on(&device.facts().arch);
-        if splits && dtype != DType::F32 { MOST_ROWS } else { MANY }
-    }
-
     /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks.
     pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
         Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
