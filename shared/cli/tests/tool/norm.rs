@@ -56,6 +56,8 @@ fn least_seen(family: &str, dtype: &str) -> f64 {
         ("vlstm_fwbw", "f16") => 0.92,
         ("attention_fwbw", "bf16") => 0.8,
         ("attention", "bf16") => 0.93,
+        // Of few elements.
+        ("attention_step", "bf16") => 0.9,
         ("lstm" | "slstm", "bf16") => 0.85,
         // f16 has nothing between its least number and 0.
         ("cross_entropy_back", "f16") => 0.9,

@@ -143,6 +143,13 @@ const MEMORY: &[Twin] = &[
         ],
     },
     Twin {
+        name: "load_once",
+        with: &[],
+        headers: &["load_once"],
+        arch: "sm_80",
+        mistakes: &[("{%0, %1, %2, %3}", "{%1, %0, %2, %3}"), ("[%4];", "[%4 + 16];")],
+    },
+    Twin {
         name: "order",
         with: &[],
         headers: &["order"],
