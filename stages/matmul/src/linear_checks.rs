@@ -155,43 +155,43 @@ pub(crate) fn bare_products_have_the_same_bits(device: &Device) {
     }
     let rows = device.facts().multiprocessors as usize * 160 - 8;
     let problem = Problem::new(LINEAR.test_shapes()[0].clone(), DType::BF16);
-    let unchecked = [without_checks(device).unwrap()];
-    for (k, devices) in [(72, &schedules(device)[..]), (520, &unchecked)] {
-        for (dtype, lies) in [(DType::BF16, Lies::AlongK), (DType::F16, Lies::AcrossK)] {
-            let n = 264;
-            let normal = |stream, shape| problem.normal_around(0.0, dtype, stream, shape);
-            let (a, b) = (normal(0, &[rows, k]), normal(1, &[n * k]));
-            for device in devices {
-                let mut plan = Plan::new(device);
-                let [a_slot, b_slot] =
-                    [("a", &a), ("b", &b)].map(|(name, t)| plan.input(name, dtype, &t.shape));
-                let zeros = plan.zeros(dtype, rows * n);
-                let [bare, added] =
-                    ["bare", "added"].map(|name| plan.output(name, dtype, &[rows, n]));
-                let product = Product {
-                    dtype,
-                    out: dtype,
-                    sizes: [1, rows, n, k],
-                    lies: [Lies::AlongK, lies],
-                    scale: 1.0,
-                    activation: Activation::Identity,
-                    a: a_slot,
-                    b: b_slot,
-                    bias: None,
-                    added: None,
-                    c: bare,
-                    accumulates: false,
-                };
-                product.add(&mut plan).unwrap();
-                let first = plan.kernels()[0].name().to_owned();
-                assert!(first.starts_with("linear_behind"), "{first}");
-                Product { added: Some(zeros), c: added, ..product }.add(&mut plan).unwrap();
-                let binder = plan.bind().upload("a", &a).unwrap().upload("b", &b).unwrap();
-                let mut bound = binder.finish().unwrap();
-                bound.run().unwrap();
-                let [bare, added] = [bare, added].map(|slot| bound.read(slot).unwrap().values());
-                assert_eq!(bare, added, "{dtype}, {lies:?}, K = {k}");
-            }
+    let (in_any_order, unchecked) = (schedules(device), [without_checks(device).unwrap()]);
+    let (along, across) = ((DType::BF16, Lies::AlongK), (DType::F16, Lies::AcrossK));
+    let cases =
+        [(72, &in_any_order[..], along), (72, &unchecked, across), (520, &unchecked, across)];
+    for (k, devices, (dtype, lies)) in cases {
+        let n = 264;
+        let normal = |stream, shape| problem.normal_around(0.0, dtype, stream, shape);
+        let (a, b) = (normal(0, &[rows, k]), normal(1, &[n * k]));
+        for device in devices {
+            let mut plan = Plan::new(device);
+            let [a_slot, b_slot] =
+                [("a", &a), ("b", &b)].map(|(name, t)| plan.input(name, dtype, &t.shape));
+            let zeros = plan.zeros(dtype, rows * n);
+            let [bare, added] = ["bare", "added"].map(|name| plan.output(name, dtype, &[rows, n]));
+            let product = Product {
+                dtype,
+                out: dtype,
+                sizes: [1, rows, n, k],
+                lies: [Lies::AlongK, lies],
+                scale: 1.0,
+                activation: Activation::Identity,
+                a: a_slot,
+                b: b_slot,
+                bias: None,
+                added: None,
+                c: bare,
+                accumulates: false,
+            };
+            product.add(&mut plan).unwrap();
+            let first = plan.kernels()[0].name().to_owned();
+            assert!(first.starts_with("linear_behind"), "{first}");
+            Product { added: Some(zeros), c: added, ..product }.add(&mut plan).unwrap();
+            let binder = plan.bind().upload("a", &a).unwrap().upload("b", &b).unwrap();
+            let mut bound = binder.finish().unwrap();
+            bound.run().unwrap();
+            let [bare, added] = [bare, added].map(|slot| bound.read(slot).unwrap().values());
+            assert_eq!(bare, added, "{dtype}, {lies:?}, K = {k}");
         }
     }
 }
