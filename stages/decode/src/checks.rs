@@ -7,7 +7,7 @@ use lab_harness::{Dims, Plan, Prepared as _, Problem, Tensor, Tensors, run};
 use lab_reference::matmul::matmul;
 
 use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
-use crate::{MMA, MMA_INT8, PERSISTENT, SPLIT, STAGE, quantize_rows};
+use crate::{Dequantize, MMA, MMA_INT8, PERSISTENT, SPLIT, STAGE, quantize_rows};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check {
@@ -18,6 +18,7 @@ pub(crate) static CHECKS: &[Check] = &[
         name: "a_row_has_the_same_bits_among_any_others",
         run: a_row_has_the_same_bits_among_any_others,
     },
+    Check { name: "int8_becomes_what_it_stands_for", run: int8_becomes_what_it_stands_for },
     Check { name: "columns_go_to_parts", run: columns_go_to_parts },
     Check { name: "gates_and_up_are_one_launch", run: gates_and_up_are_one_launch },
     Check { name: "rows_are_normed_on_the_way", run: rows_are_normed_on_the_way },
@@ -29,6 +30,31 @@ pub(crate) static CHECKS: &[Check] = &[
         run: what_does_not_fit_is_refused_by_name,
     },
 ];
+
+/// Each element its number times the scale of its row in f32, then rounded; more than a block of them, the last one not full.
+fn int8_becomes_what_it_stands_for(device: &Device) {
+    let [n, k] = [37, 144];
+    let numbers: Vec<i8> = (0..n * k).map(|e| (e * 7919 % 255) as u8 as i8).collect();
+    let scales: Vec<f32> = (0..n).map(|row| 0.01 + row as f32 / 64.0).collect();
+    let exact: Vec<f64> =
+        (0..n * k).map(|e| f64::from(f32::from(numbers[e]) * scales[e / k])).collect();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let mut plan = Plan::new(device);
+        let weight = plan.input("weight", DType::I8, &[n, k]);
+        let scale = plan.input("scale", DType::F32, &[n]);
+        let made = Dequantize { dtype, n, k, weight, scale }.add(&mut plan).unwrap();
+        plan.keep(made);
+        let weight = Tensor::new(&[n, k], &numbers);
+        let binder = plan.bind().upload("weight", &weight).unwrap();
+        let mut bound =
+            binder.upload("scale", &Tensor::new(&[n], &scales)).unwrap().finish().unwrap();
+        bound.run().unwrap();
+        let rounded = Tensor::rounded(dtype, &[n * k], &exact);
+        let found = bound.read(made).unwrap().values();
+        let wrong = found.iter().zip(rounded.values()).position(|(found, exact)| *found != exact);
+        assert_eq!(wrong, None, "{dtype}");
+    }
+}
 
 fn problem(dtype: DType, [r, n, k]: [usize; 3]) -> Problem {
     Problem::new(Dims::new([("R", r), ("N", n), ("K", k)]), dtype)
