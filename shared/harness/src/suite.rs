@@ -359,7 +359,12 @@ pub fn assert_checks(checks: &[Check]) {
 }
 
 /// Versions that share the shorter checks between them.
-const TURNS: usize = 3;
+const TURNS: usize = 6;
+
+/// Whose turn it is, of what tests do by turns: `LAB_TEST_TURN`, so that in time everything is run; 0 where it is not set.
+pub fn test_turn() -> usize {
+    std::env::var("LAB_TEST_TURN").ok().and_then(|turn| turn.parse().ok()).unwrap_or(0)
+}
 
 /// The tests of what must hold beside the error bounds, of each version of a stage and else: a test of what is soon done, and
 /// one of what takes long, which is ignored until `cargo test -- --include-ignored`.
@@ -383,7 +388,7 @@ macro_rules! stage_checks {
 /// short share has all, for there none takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// What is soon done; three versions that follow each other share it, in turns.
+    /// What is soon done; six versions that follow each other share it, in turns.
     Short,
     /// Large problems, long sequences, extremes, all orders of threads, many sizes. And of the shorter checks those that
     /// are another version's turn.
@@ -416,7 +421,7 @@ pub fn assert_stage(stage: &Stage, share: Share) {
         let of_version = |&(number, version): &(usize, &&dyn Version)| {
             let name = version.info().full_name();
             let is_end = ends.contains(&Some(name.clone()));
-            let mut place = number;
+            let mut place = number + test_turn();
             let mut checks = stage.checks_of(*version);
             checks.retain(|check| {
                 let mut is_its_turn = false;

@@ -55,10 +55,18 @@ impl Tensor {
                 to.copy_from_slice(bytemuck::bytes_of(&f(value)));
             }
         }
+        fn halves<T: Element>(values: &[f64], bytes: &mut [u8])
+        where
+            [T]: HalfFloatSliceExt,
+        {
+            let mut halves = vec![T::zeroed(); values.len()];
+            halves.convert_from_f64_slice(values);
+            bytes.copy_from_slice(bytemuck::cast_slice(&halves));
+        }
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
         let round: fn(&[f64], &mut [u8]) = match dtype {
-            DType::F16 => |v, b| all(v, b, f16::from_f64),
-            DType::BF16 => |v, b| all(v, b, bf16::from_f64),
+            DType::F16 => halves::<f16>,
+            DType::BF16 => halves::<bf16>,
             DType::F32 => |v, b| all(v, b, |v| v as f32),
             DType::F64 => |v, b| all(v, b, |v| v),
             DType::I8 => |v, b| all(v, b, |v| v as i8),
@@ -133,15 +141,21 @@ impl Tensor {
 
     /// The elements as f64, exactly (integers up to 2^53).
     pub fn values(&self) -> Vec<f64> {
+        // The bytes need not be aligned: copies are. Halves have a way of their own, that of their crate, which is optimised in every profile.
         fn all<T: Element>(bytes: &[u8], values: &mut [f64], f: fn(T) -> f64) {
-            for (from, value) in bytes.chunks_exact(size_of::<T>()).zip(values) {
-                // Not cast_slice: the bytes need not be aligned.
-                *value = f(bytemuck::pod_read_unaligned(from));
-            }
+            let elements: Vec<T> = bytemuck::pod_collect_to_vec(bytes);
+            elements.into_iter().zip(values).for_each(|(from, value)| *value = f(from));
+        }
+        fn halves<T: Element>(bytes: &[u8], values: &mut [f64])
+        where
+            [T]: HalfFloatSliceExt,
+        {
+            let elements: Vec<T> = bytemuck::pod_collect_to_vec(bytes);
+            elements.convert_to_f64_slice(values);
         }
         let widen: fn(&[u8], &mut [f64]) = match self.dtype {
-            DType::F16 => |b, v| all(b, v, f16::to_f64),
-            DType::BF16 => |b, v| all(b, v, bf16::to_f64),
+            DType::F16 => halves::<f16>,
+            DType::BF16 => halves::<bf16>,
             DType::F32 => |b, v| all::<f32>(b, v, f64::from),
             DType::F64 => |b, v| all::<f64>(b, v, |v| v),
             DType::I8 => |b, v| all::<i8>(b, v, f64::from),

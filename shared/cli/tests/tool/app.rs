@@ -1138,6 +1138,7 @@ fn static_shared_memory_has_nvccs_limit() {
 
 /// A compiler that reads for ever: it ends at the time limit, which is no shorter than 30 s here, and with the tool.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn a_compilation_ends_at_its_limit_and_with_the_tool() {
     let here = tempfile::tempdir().unwrap();
     let (pipe, scratch) = (here.path().join("pipe"), here.path().join("scratch"));

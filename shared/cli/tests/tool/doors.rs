@@ -30,6 +30,7 @@ const LAUNCHES: [(&str, &str, &str); 3] = [
 ];
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn both_doors_leave_the_same_bits() {
     let nvrtc = match Nvrtc::get() {
         Ok(nvrtc) => nvrtc,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use lab_device::{Arithmetic, DType, Device, Mode};
+use lab_harness::suite::test_turn;
 use lab_harness::{Dims, Options, Posed, Problem, Tensor, Tensors, Version, run};
 
 /// From here on, relative to the largest element of the output, a difference is no rounding: several times what
@@ -86,13 +87,28 @@ fn places(elements: usize, count: usize) -> Vec<usize> {
     all
 }
 
+/// In one type of each table, by turns.
 #[test]
+fn one_wrong_element_is_seen_in_every_output() {
+    assert_one_wrong_element_is_seen(|number, dtypes| {
+        let turn = (number + test_turn()) % dtypes.len();
+        dtypes[turn..=turn].to_vec()
+    });
+}
+
+#[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn one_wrong_element_is_seen_in_every_output_of_every_type() {
+    assert_one_wrong_element_is_seen(|_, dtypes| dtypes.to_vec());
+}
+
+/// `chosen` says in which of a version's types.
+fn assert_one_wrong_element_is_seen(chosen: impl Fn(usize, &[DType]) -> Vec<DType>) {
     let device = Device::emulator_in(Mode::Plain).unwrap();
     // Elements that are put to 0, and those of them that are seen, of each family and type.
     let mut zeros: BTreeMap<(&str, &str), [u32; 2]> = BTreeMap::new();
-    for (version, options) in versions() {
-        for &dtype in version.info().dtypes {
+    for (number, (version, options)) in versions().into_iter().enumerate() {
+        for dtype in chosen(number, version.info().dtypes) {
             let dims = version.info().small();
             let problem = Problem { options: options.clone(), ..Problem::new(dims, dtype) };
             let posed = Posed::new(version, problem);

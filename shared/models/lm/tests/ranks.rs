@@ -145,6 +145,7 @@ fn parts_of_a_step_are_added_up_before_the_ranks_are() {
 }
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn a_training_goes_on_with_another_number_of_ranks() {
     let of = config(8);
     let whole = &train(1, of, None, 30)[0];
@@ -168,6 +169,7 @@ fn a_training_goes_on_with_another_number_of_ranks() {
 
 /// Bit for bit: all ranks have the sums of all gradients, and with them the norm, and each updates its part.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn a_part_of_the_state_for_each_rank_changes_nothing() {
     for (world, dtype) in [(2, DType::F32), (3, DType::F32), (2, DType::BF16)] {
         let of = Config { dtype, clip: Some(0.3), ..config(6) };
