@@ -87,28 +87,29 @@ fn places(elements: usize, count: usize) -> Vec<usize> {
     all
 }
 
-/// In one type of each table, by turns.
+/// In f32 and f64, in f16, or in bf16, by turns.
 #[test]
 fn one_wrong_element_is_seen_in_every_output() {
-    assert_one_wrong_element_is_seen(|number, dtypes| {
-        let turn = (number + test_turn()) % dtypes.len();
-        dtypes[turn..=turn].to_vec()
+    assert_one_wrong_element_is_seen(|dtype| match test_turn() % 3 {
+        0 => matches!(dtype, DType::F32 | DType::F64),
+        1 => dtype == DType::F16,
+        _ => dtype == DType::BF16,
     });
 }
 
 #[test]
 #[ignore = "takes long: --include-ignored runs it"]
 fn one_wrong_element_is_seen_in_every_output_of_every_type() {
-    assert_one_wrong_element_is_seen(|_, dtypes| dtypes.to_vec());
+    assert_one_wrong_element_is_seen(|_| true);
 }
 
-/// `chosen` says in which of a version's types.
-fn assert_one_wrong_element_is_seen(chosen: impl Fn(usize, &[DType]) -> Vec<DType>) {
+/// In the types of which this is asked.
+fn assert_one_wrong_element_is_seen(is_asked: impl Fn(DType) -> bool) {
     let device = Device::emulator_in(Mode::Plain).unwrap();
     // Elements that are put to 0, and those of them that are seen, of each family and type.
     let mut zeros: BTreeMap<(&str, &str), [u32; 2]> = BTreeMap::new();
-    for (number, (version, options)) in versions().into_iter().enumerate() {
-        for dtype in chosen(number, version.info().dtypes) {
+    for (version, options) in versions() {
+        for dtype in version.info().dtypes.iter().copied().filter(|&dtype| is_asked(dtype)) {
             let dims = version.info().small();
             let problem = Problem { options: options.clone(), ..Problem::new(dims, dtype) };
             let posed = Posed::new(version, problem);
