@@ -5,18 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::sys::CUfunction_attribute_enum as FunctionAttribute;
 use cudarc::driver::{DriverError, result, sys};
 
-use lab_emulator::MAX_CLUSTER;
-
 use crate::{
-    BlockSize, DType, DeviceKind, Error, Facts, KernelSource, Launch, Swizzle, Template, TensorMap,
-    Usage,
+    BlockSize, DType, Error, Facts, KernelSource, Launch, Swizzle, Template, TensorMap, Usage,
+    facts,
 };
 
-fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
+pub(crate) fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
     move |error| Error::Driver {
         call,
         message: error
@@ -112,7 +109,7 @@ impl Cuda {
             return Err(Error::NoCuda(there));
         }
         let device = result::device::get(ordinal as i32).map_err(driver("cuDeviceGet"))?;
-        let facts = facts(device)?;
+        let facts = facts::of(device)?;
         // SAFETY: the device was just given by the driver; `drop` releases the context.
         let context = unsafe { result::primary_ctx::retain(device) }
             .map_err(driver("cuDevicePrimaryCtxRetain"))?;
@@ -829,71 +826,6 @@ impl Drop for Event {
     }
 }
 
-fn facts(device: sys::CUdevice) -> Result<Facts, Error> {
-    let get = |attribute| -> Result<u32, Error> {
-        // SAFETY: the device was given by the driver.
-        let value = unsafe { result::device::get_attribute(device, attribute) }
-            .map_err(driver("cuDeviceGetAttribute"))?;
-        Ok(u32::try_from(value).unwrap_or(0))
-    };
-    // Left out of some drivers: not worth failing for.
-    let maybe = |attribute| get(attribute).unwrap_or(0);
-    use Attribute::*;
-    let capability = (
-        get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-        get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-    );
-    let mut version = 0;
-    // SAFETY: writes one integer.
-    unsafe { sys::cuDriverGetVersion(&mut version) };
-    // SAFETY: the device was given by the driver.
-    let memory =
-        unsafe { result::device::total_mem(device) }.map_err(driver("cuDeviceTotalMem"))?;
-    Ok(Facts {
-        name: result::device::get_name(device).map_err(driver("cuDeviceGetName"))?,
-        kind: DeviceKind::Cuda,
-        compute_capability: capability,
-        // From 9.0 on the instructions of one architecture alone are behind the letter.
-        arch: format!(
-            "sm_{}{}{}",
-            capability.0,
-            capability.1,
-            if capability.0 >= 9 { "a" } else { "" }
-        ),
-        driver: driver_version(version),
-        multiprocessors: get(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        clock_khz: maybe(CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
-        memory_clock_khz: maybe(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
-        memory_bus_bits: maybe(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
-        memory: memory as u64,
-        l2: u64::from(get(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
-        max_threads_per_block: get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-        max_threads_per_multiprocessor: get(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
-        max_block: [
-            get(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
-            get(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
-            get(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
-        ],
-        max_grid: [
-            get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
-            get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
-            get(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
-        ],
-        max_shared_per_block: u64::from(get(
-            CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-        )?),
-        shared_per_multiprocessor: u64::from(get(
-            CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
-        )?),
-        registers_per_block: get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)?,
-        registers_per_multiprocessor: get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
-        warp: get(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
-        cooperative_launch: get(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? != 0,
-        max_cluster: if maybe(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0 { MAX_CLUSTER } else { 1 },
-        ecc: maybe(CU_DEVICE_ATTRIBUTE_ECC_ENABLED) != 0,
-    })
-}
-
 /// Of a launch that may begin before the one before it has ended.
 const OVERLAPPING: sys::CUlaunchAttribute = sys::CUlaunchAttribute {
     id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -933,12 +865,4 @@ fn with_attributes<R>(
         numAttrs: attributes.len() as u32,
     };
     f(&raw const config)
-}
-
-/// The driver's own version where its file tells it, with the CUDA version it speaks.
-fn driver_version(cuda: i32) -> String {
-    let speaks = format!("CUDA {}.{}", cuda / 1000, cuda % 1000 / 10);
-    let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    let number = text.split_whitespace().find(|w| w.split('.').count() == 3);
-    number.map_or(speaks.clone(), |n| format!("{n} ({speaks})"))
 }

@@ -105,6 +105,8 @@ pub struct Facts {
     /// [`Kernel::resident_clusters`](crate::Kernel::resident_clusters) says.
     pub max_cluster: u32,
     pub ecc: bool,
+    /// What else the driver says, in words: copy engines, textures, the place on the bus. Empty for the emulator.
+    pub further: Vec<(&'static str, String)>,
 }
 
 /// How much of a device's memory is in use. In bytes.

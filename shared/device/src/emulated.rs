@@ -104,6 +104,7 @@ impl Emulated {
             cooperative_launch: true,
             max_cluster: MAX_CLUSTER,
             ecc: false,
+            further: Vec::new(),
         };
         Ok(Self { facts, mode, options, profile: Mutex::default() })
     }

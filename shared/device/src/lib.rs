@@ -32,6 +32,7 @@ pub mod dlpack;
 mod element;
 mod emulated;
 mod error;
+mod facts;
 mod group;
 mod headers;
 mod instance;

@@ -75,5 +75,6 @@ fn lines(f: &Facts) -> Vec<(&'static str, String)> {
             ],
         );
     }
+    all.extend(f.further.iter().cloned());
     all
 }
