@@ -30,7 +30,13 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    fn add(plan: &mut Plan, model: &Model, dtype: DType, [batch, room]: [usize; 2]) -> Self {
+    /// Of so many sequences; attention has room for so many tokens in each.
+    pub(crate) fn add(
+        plan: &mut Plan,
+        model: &Model,
+        dtype: DType,
+        [batch, room]: [usize; 2],
+    ) -> Self {
         let Model { heads, keys, values, .. } = *model;
         let sizes = [heads * keys * values, heads * keys, heads];
         let lengths = plan.state_of_zeros(LENGTHS, DType::I32, &[batch]);
@@ -103,13 +109,27 @@ impl Blocks {
         Ok(())
     }
 
+    /// The slots of all states, in the order of their names.
+    pub(crate) fn slots(&self, model: &Model) -> Vec<Slot> {
+        let of_block = |(n, state): (usize, &State)| {
+            let own = names_of_state(model.mixers.of_block(n)).len();
+            state.slots.into_iter().take(own)
+        };
+        self.states.iter().enumerate().flat_map(of_block).collect()
+    }
+
     /// The names of all slots.
     pub(crate) fn names(model: &Model) -> Vec<String> {
+        Self::names_of_states(model).into_iter().chain([LENGTHS.to_owned()]).collect()
+    }
+
+    /// The same without how long sequences are.
+    pub(crate) fn names_of_states(model: &Model) -> Vec<String> {
         let of_block = |n: usize| {
             let own = names_of_state(model.mixers.of_block(n));
             own.iter().map(move |name| format!("state.{n}.{name}"))
         };
-        (0..model.blocks).flat_map(of_block).chain([LENGTHS.to_owned()]).collect()
+        (0..model.blocks).flat_map(of_block).collect()
     }
 }
 

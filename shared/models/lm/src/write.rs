@@ -1,6 +1,6 @@
 //! Writing on: a prompt, and then a token at a time.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 use lab_device::{DType, Device, Graph};
@@ -82,6 +82,37 @@ impl Writer {
         Self::bound(&device, model, Store::new(&model, false), dtype, room, bind)
     }
 
+    /// Of the weights of another binding of the same model.
+    ///
+    /// # Errors
+    /// As [`Writer::with_room`].
+    pub(crate) fn beside_binding(
+        device: &Device,
+        model: Model,
+        store: &Store,
+        dtype: DType,
+        room: usize,
+        of: &Binding,
+    ) -> Result<Self, Error> {
+        let bind = |binder: Binder<'_>| store.share(binder, of)?.finish();
+        Self::bound(device, model, store.clone(), dtype, room, bind)
+    }
+
+    /// Whether long prompts are read at once: in f32 no version of the vLSTM leaves its state.
+    pub(crate) fn reads_at_once(model: &Model, dtype: DType) -> bool {
+        dtype != DType::F32 || !model.mixers.has(Mixer::Vlstm)
+    }
+
+    /// Whether a prompt is worth it.
+    pub(crate) fn is_long(prompt: &[i32]) -> bool {
+        prompt.len() >= LONG
+    }
+
+    /// What it remembers, of one sequence.
+    pub(crate) fn states(&self) -> (Ref<'_, Binding>, &Blocks) {
+        (self.step.borrow(), &self.memory)
+    }
+
     fn bound(
         device: &Device,
         model: Model,
@@ -127,9 +158,7 @@ impl Writer {
         }
         self.model.check_tokens(prompt)?;
         self.forget()?;
-        // In f32 no version of the vLSTM leaves its state.
-        let leaves_all = self.dtype != DType::F32 || !self.model.mixers.has(Mixer::Vlstm);
-        if prompt.len() >= LONG && leaves_all {
+        if Self::is_long(prompt) && Self::reads_at_once(&self.model, self.dtype) {
             return self.read_at_once(prompt);
         }
         let (last, first) = prompt.split_last().expect("at least one");

@@ -1,0 +1,285 @@
+//! The server's life: model, engine, listener, signals, end.
+
+use std::future::IntoFuture as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use lab_device::{DType, Device, DeviceKind, Selector};
+use lab_harness::Error;
+use lab_lm::{Batch, Batched, Loaded, MOST_SLOTS, Tokenizer};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::engine::{Message, work};
+use crate::http::{Limits, Shared, router};
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+
+/// Why the server has ended, and the exit code that goes with it.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// 1 to 4, as `--help` has them.
+    pub code: u8,
+    /// For the user.
+    pub message: String,
+}
+
+impl Failure {
+    fn usage(message: impl Into<String>) -> Self {
+        Self { code: 2, message: message.into() }
+    }
+}
+
+impl From<lab_device::Error> for Failure {
+    fn from(error: lab_device::Error) -> Self {
+        let code = match &error {
+            e if e.is_unavailable() => 4,
+            e if e.findings().is_some() => 3,
+            lab_device::Error::Compile { .. } => 1,
+            _ => 2,
+        };
+        Self { code, message: error.to_string() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Device(error) => error.into(),
+            other => Self::usage(other.to_string()),
+        }
+    }
+}
+
+/// Seconds that are as good as for ever.
+const MOST_SECONDS: u64 = 1 << 30;
+
+/// Serves until SIGINT or SIGTERM. The address stands on stdout as one line, as soon as it can be asked.
+///
+/// # Errors
+/// A setting, the model, the address or the device.
+pub fn serve(settings: &Settings) -> Result<(), Failure> {
+    check(settings)?;
+    let loaded = Loaded::read(&settings.model).map_err(|e| Failure::usage(e.to_string()))?;
+    let tokenizer =
+        Tokenizer::of_model(&settings.model).map_err(|e| Failure::usage(e.to_string()))?;
+    let (tokenizer, vocabulary) = (Arc::new(tokenizer), loaded.model.vocabulary);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::usage(format!("runtime: {e}")))?;
+    let metrics = Arc::new(Metrics::default());
+    let works = Arc::new(AtomicBool::new(true));
+    let (jobs, messages) = mpsc::channel();
+    let (stop, stopped) = watch::channel(false);
+    let engine = Engine {
+        loaded,
+        tokenizer: Arc::clone(&tokenizer),
+        metrics: Arc::clone(&metrics),
+        works: Arc::clone(&works),
+        settings: settings.clone(),
+        stop: stop.clone(),
+    };
+    let engine = engine.start(messages)?;
+    let limits = Limits {
+        slots: settings.slots,
+        queue: settings.queue,
+        length: settings.length,
+        body: settings.body,
+        timeout: Duration::from_secs(settings.timeout),
+    };
+    let shared = Shared {
+        name: settings.name.clone().unwrap_or_else(|| name_of(&settings.model)),
+        vocabulary,
+        end_tokens: end_tokens(&settings.model)?,
+        tokenizer,
+        limits,
+        metrics,
+        jobs,
+        taken: Arc::new(AtomicUsize::new(0)),
+        stops: AtomicBool::new(false),
+        works,
+        begun: SystemTime::now(),
+        requests: AtomicU64::new(0),
+    };
+    let grace = Duration::from_secs(settings.grace);
+    let address = SocketAddr::new(settings.host, settings.port);
+    let served = runtime.block_on(listen(address, Arc::new(shared), (stop, stopped), grace));
+    // Whoever still sends is dropped with it, so that the engine ends.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    let worked = engine
+        .join()
+        .unwrap_or_else(|_| Err(Failure { code: 1, message: "the engine has panicked".into() }));
+    served.and(worked)
+}
+
+fn check(settings: &Settings) -> Result<(), Failure> {
+    let Settings { slots, queue, length, body, timeout, grace, .. } = *settings;
+    let most = usize::MAX >> 8;
+    for (name, value, least, most) in [
+        ("--slots", slots, 1, MOST_SLOTS),
+        ("--queue", queue, 0, 1 << 20),
+        ("--length", length, 2, 1 << 20),
+        ("--body", body, 2, most),
+        ("--timeout", timeout as usize, 1, MOST_SECONDS as usize),
+        ("--grace", grace as usize, 0, MOST_SECONDS as usize),
+    ] {
+        if !(least..=most).contains(&value) {
+            return Err(Error::bad(name, format!("{least} to {most}"), value).into());
+        }
+    }
+    Ok(())
+}
+
+/// What clients call a model where nobody says it.
+fn name_of(model: &Path) -> String {
+    let whole = std::fs::canonicalize(model).unwrap_or_else(|_| model.to_owned());
+    let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+    name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Those that the `config.json` of a directory names.
+fn end_tokens(model: &Path) -> Result<Vec<i32>, Failure> {
+    let file = model.join("config.json");
+    if !model.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = |e: &dyn std::fmt::Display| Failure::usage(format!("{}: {e}", file.display()));
+    let text = std::fs::read(&file).map_err(|e| failed(&e))?;
+    let config: serde_json::Value = serde_json::from_slice(&text).map_err(|e| failed(&e))?;
+    let ids = match &config["eos_token_id"] {
+        serde_json::Value::Array(all) => all.clone(),
+        one => vec![one.clone()],
+    };
+    Ok(ids.iter().filter_map(|id| i32::try_from(id.as_i64()?).ok()).collect())
+}
+
+/// What the engine's thread takes with it.
+struct Engine {
+    loaded: Loaded,
+    tokenizer: Arc<Tokenizer>,
+    metrics: Arc<Metrics>,
+    works: Arc<AtomicBool>,
+    settings: Settings,
+    stop: watch::Sender<bool>,
+}
+
+type Worked = Result<(), Failure>;
+
+impl Engine {
+    /// Begins the thread; once it is ready.
+    fn start(self, messages: Receiver<Message>) -> Result<thread::JoinHandle<Worked>, Failure> {
+        let (ready, is_ready) = mpsc::channel();
+        let named = thread::Builder::new().name("engine".into());
+        let run = move || {
+            let end = Ended { works: Arc::clone(&self.works), stop: self.stop.clone() };
+            let worked = match self.batch() {
+                Ok(mut batch) => {
+                    let _ = ready.send(Ok(()));
+                    let (tokenizer, metrics) = (&*self.tokenizer, &*self.metrics);
+                    work(&mut batch, tokenizer, metrics, &messages).map_err(Failure::from)
+                }
+                Err(failure) => {
+                    let _ = ready.send(Err(failure.clone()));
+                    Err(failure)
+                }
+            };
+            drop(end);
+            worked
+        };
+        let thread = named.spawn(run).map_err(|e| Failure::usage(format!("thread: {e}")))?;
+        match is_ready.recv() {
+            Ok(Ok(())) => Ok(thread),
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure { code: 1, message: "the engine has panicked".into() }),
+        }
+    }
+
+    fn batch(&self) -> Result<Batch, Failure> {
+        let Settings { model: path, slots, length, device, dtype, .. } = &self.settings;
+        let selector = if device.is_empty() { Selector::Auto } else { device.parse()? };
+        let device = Device::open(selector)?;
+        let dtype = match (dtype.as_str(), device.kind()) {
+            ("f32", _) | ("auto", DeviceKind::Emulator) => DType::F32,
+            ("bf16", _) | ("auto", DeviceKind::Cuda) => DType::BF16,
+            (other, _) => return Err(Error::bad("--dtype", "auto, f32 or bf16", other).into()),
+        };
+        let of = Batched { model: self.loaded.model, dtype, slots: *slots, room: *length };
+        let batch = Batch::new(&device, of, &self.loaded.parameters)?;
+        let buckets: Vec<String> = batch.buckets().iter().map(ToString::to_string).collect();
+        eprintln!(
+            "{} in {dtype} on {}; steps of {} sequences",
+            path.display(),
+            device.name(),
+            buckets.join(", ")
+        );
+        Ok(batch)
+    }
+}
+
+/// Says that the engine has ended, also where it has panicked.
+struct Ended {
+    works: Arc<AtomicBool>,
+    stop: watch::Sender<bool>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.works.store(false, Ordering::SeqCst);
+        self.stop.send_replace(true);
+    }
+}
+
+async fn listen(
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    (stop, stopped): (watch::Sender<bool>, watch::Receiver<bool>),
+    grace: Duration,
+) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::usage(format!("{address}: {e}"));
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let own = listener.local_addr().map_err(failed)?;
+    if !own.ip().is_loopback() {
+        eprintln!(
+            "{own} is not a loopback address: whoever reaches it may ask, for there is no authentication"
+        );
+    }
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut signals = signal(kind).map_err(failed)?;
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            signals.recv().await;
+            stop.send_replace(true);
+            // Whoever asks twice does not want to wait.
+            signals.recv().await;
+            std::process::exit(1);
+        });
+    }
+    drop(stop);
+    // A reader of stdout that has gone is no reason to end.
+    let _ = writeln!(std::io::stdout(), "http://{own}");
+    let _ = std::io::stdout().flush();
+    let service = axum::serve(listener, router(Arc::clone(&shared)));
+    let mut told = stopped.clone();
+    let graceful = service.with_graceful_shutdown(async move {
+        let _ = told.wait_for(|stops| *stops).await;
+    });
+    let mut served = tokio::spawn(graceful.into_future());
+    let mut told = stopped;
+    let _ = told.wait_for(|stops| *stops).await;
+    shared.stops.store(true, Ordering::SeqCst);
+    eprintln!("stops: what runs has {} s to end", grace.as_secs());
+    if tokio::time::timeout(grace, &mut served).await.is_err() {
+        eprintln!("what still runs ends now");
+        let _ = shared.jobs.send(Message::Abort);
+        let _ = tokio::time::timeout(Duration::from_secs(2), &mut served).await;
+        served.abort();
+    }
+    let _ = shared.jobs.send(Message::Abort);
+    Ok(())
+}
