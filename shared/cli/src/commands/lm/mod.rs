@@ -11,6 +11,7 @@ mod quantize;
 mod ranks;
 mod recall;
 mod saved;
+mod serve;
 mod settings;
 mod texts;
 mod tokenize;
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Recall(recall::Arguments),
     /// The time of decoding a token, of random weights of a model of these sizes, and its share of a copy's bandwidth
     Bench(bench::Arguments),
+    /// Serves a model over HTTP, as clients of OpenAI's completions ask for it: starts `lab-serve`
+    Serve(serve::Arguments),
     /// Parameters, memory and operations of a model, before any of it is taken
     Info(info::Arguments),
 }
@@ -82,6 +85,7 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Profile(arguments) => profile::run(common, arguments),
         Command::Recall(arguments) => recall::run(common, arguments),
         Command::Bench(arguments) => bench::run(common, arguments),
+        Command::Serve(arguments) => serve::run(common, arguments),
         Command::Info(arguments) => info::run(common, arguments),
     }
 }
