@@ -255,6 +255,7 @@ impl Batch {
     ///
     /// # Errors
     /// A sequence has no token to read ([`Batch::put`]); the device's.
+    // ANCHOR: advance
     pub fn advance(&mut self) -> Result<Vec<(Sequence, Vec<f64>)>, Error> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -284,6 +285,7 @@ impl Batch {
         }
         Ok(all)
     }
+    // ANCHOR_END: advance
 }
 
 impl Fresh {
