@@ -46,9 +46,9 @@ pub struct Joined {
 /// place. So a step of so many sequences as a *bucket* has, 1, 2, 4 and so on up to all slots, is a graph that is made once, over the
 /// first slots of the same states.
 ///
-/// The bits of a sequence's logits do not depend on the others. Within a bucket each row is computed by itself. Of different buckets,
-/// kernels may be others that add in another order: a bucket is kept only if it gives the bits of that of all slots, which is tried
-/// when the batch is made ([`Batch::buckets`]). With attention, whose kernel splits sequences by how many there are, all slots are one
+/// The bits of a sequence's logits do not depend on the others. Within a bucket each row is computed by itself. Kernels that add in
+/// another order would give other bits: the products of all buckets are chosen as for all slots, and a bucket is kept only if it gives
+/// the bits of that of all slots, which is tried when the batch is made ([`Batch::buckets`]). With attention, whose kernel splits sequences by how many there are, all slots are one
 /// bucket.
 pub struct Batch {
     model: Model,
@@ -90,7 +90,7 @@ impl Batch {
         let has_attention = model.mixers.has(Mixer::Attention);
         let store = Store::of(&model, parameters)?;
         let arenas = store.pack(dtype, parameters);
-        let bucket = Of { device, model: &model, store: &store, dtype, room };
+        let bucket = Of { device, model: &model, store: &store, dtype, room, slots };
         let all = Bucket::new(bucket, slots, |binder| upload(binder, &arenas)?.finish())?;
         let reader = match Writer::reads_at_once(&model, dtype) {
             true => Some(Writer::beside_binding(device, model, &store, dtype, room, &all.step())?),

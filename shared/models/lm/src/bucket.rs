@@ -19,6 +19,8 @@ pub(crate) struct Of<'a> {
     pub(crate) store: &'a Store,
     pub(crate) dtype: DType,
     pub(crate) room: usize,
+    /// Sequences of the largest bucket, by which all choose their kernels.
+    pub(crate) slots: usize,
 }
 
 /// A token of so many sequences.
@@ -39,8 +41,8 @@ impl Bucket {
         size: usize,
         bind: impl FnOnce(Binder<'_>) -> Result<Binding, Error>,
     ) -> Result<Self, Error> {
-        let Of { device, model, store, dtype, room } = of;
-        let extent = Extent { batch: size, positions: 1, room };
+        let Of { device, model, store, dtype, room, slots } = of;
+        let extent = Extent { batch: size, positions: 1, room, choices: Some(slots) };
         let Planned { plan, tokens, logits, blocks } =
             planned(device, model, store, dtype, extent)?;
         let step = Rc::new(RefCell::new(bind(plan.bind())?));

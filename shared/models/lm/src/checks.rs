@@ -499,6 +499,13 @@ fn sequences_that_join_and_leave_are_decoded_as_alone(device: &Device) {
         }
         assert_eq!(together[0], together[3], "{dtype}: the same prompt at another time");
     }
+    // More rows than a product of few has: all buckets choose theirs as that of all slots does.
+    let (model, parameters) = (small(), spread(&small(), 14));
+    let of = Batched { model, dtype: DType::F32, slots: 18, room: 0 };
+    let buckets = Batch::new(device, of, &parameters).unwrap().buckets();
+    if device.kind() == DeviceKind::Emulator {
+        assert_eq!(buckets, [1, 2, 4, 8, 16, 18]);
+    }
 }
 
 fn what_a_batch_cannot_take_is_refused(device: &Device) {

@@ -143,12 +143,14 @@ pub(crate) struct Planned {
     pub(crate) blocks: Blocks,
 }
 
-/// Of how many sequences, how many tokens of each at once, and how many attention has room for.
+/// Of how many sequences, how many tokens of each at once, and how many attention has room for. Kernels are chosen as for `choices`
+/// sequences, where that is said.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) batch: usize,
     pub(crate) positions: usize,
     pub(crate) room: usize,
+    pub(crate) choices: Option<usize>,
 }
 
 /// The logits behind tokens: behind one of each sequence, whose states it updates; or behind several, which leave their states.
@@ -157,13 +159,16 @@ pub(crate) fn planned(
     model: &Model,
     store: &Store,
     dtype: DType,
-    Extent { batch, positions, room }: Extent,
+    Extent { batch, positions, room, choices }: Extent,
 ) -> Result<Planned, Error> {
     let mut plan = Plan::new(device);
     let tokens = plan.state_of_zeros(TOKENS, DType::I32, &[batch * positions]);
     let (weights, int8) = store.add(&mut plan, dtype);
     let blocks = Blocks::add(&mut plan, model, dtype, [batch, room]);
     let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None).with_int8(int8);
+    if let Some(rows) = choices {
+        tape = tape.with_choices_for(rows);
+    }
     let memory = |n: usize| match positions {
         1 => Memory::Step(blocks.states[n]),
         _ => Memory::Leave(blocks.states[n]),

@@ -126,7 +126,7 @@ impl Writer {
             return Err(Error::bad("room", format!("1 to {MOST_ROOM} tokens"), room));
         }
         let room = if has_attention { room } else { usize::MAX };
-        let extent = Extent { batch: 1, positions: 1, room };
+        let extent = Extent { batch: 1, positions: 1, room, choices: None };
         let Planned { plan, tokens: token, logits, blocks: memory } =
             planned(device, &model, &store, dtype, extent)?;
         let step = Rc::new(RefCell::new(bind(plan.bind())?));
@@ -170,7 +170,7 @@ impl Writer {
 
     fn read_at_once(&mut self, prompt: &[i32]) -> Result<Vec<f64>, Error> {
         self.check_room(prompt.len())?;
-        let extent = Extent { batch: 1, positions: prompt.len(), room: self.room };
+        let extent = Extent { batch: 1, positions: prompt.len(), room: self.room, choices: None };
         let Planned { plan, logits, .. } =
             planned(&self.device, &self.model, &self.store, self.dtype, extent)?;
         let tokens = Tensor::new(&[prompt.len()], prompt);
