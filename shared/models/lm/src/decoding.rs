@@ -118,6 +118,15 @@ impl Blocks {
         self.states.iter().enumerate().flat_map(of_block).collect()
     }
 
+    /// The block, the name and the slot of each state.
+    pub(crate) fn named(&self, model: &Model) -> Vec<(usize, String, Slot)> {
+        let of_block = |(n, state): (usize, &State)| {
+            let names = names_of_state(model.mixers.of_block(n)).iter().zip(state.slots);
+            names.map(move |(name, slot)| (n, format!("state.{n}.{name}"), slot))
+        };
+        self.states.iter().enumerate().flat_map(of_block).collect()
+    }
+
     /// The names of all slots.
     pub(crate) fn names(model: &Model) -> Vec<String> {
         Self::names_of_states(model).into_iter().chain([LENGTHS.to_owned()]).collect()

@@ -9,6 +9,7 @@ use lab_harness::{Binder, Binding, Error, Tensor, Tensors};
 use lab_training::Step as _;
 
 use crate::decoding::{Blocks, Extent, Planned, TOKENS, planned};
+use crate::saved_state::Cache;
 use crate::store::{Store, WEIGHTS, upload};
 use crate::{Mixer, Model, Trainer};
 
@@ -106,6 +107,45 @@ impl Writer {
     /// Whether a prompt is worth it.
     pub(crate) fn is_long(prompt: &[i32]) -> bool {
         prompt.len() >= LONG
+    }
+
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Tokens that it has read.
+    pub(crate) fn tokens_read(&self) -> usize {
+        self.read
+    }
+
+    /// What attention keeps, where there is any.
+    pub(crate) fn cache(&self) -> Cache {
+        let Model { values: columns, .. } = self.model;
+        Cache { heads: self.model.key_heads(), room: self.room, columns }
+    }
+
+    /// Refuses a text that there is no room for.
+    pub(crate) fn check_room_for(&self, tokens: usize) -> Result<(), Error> {
+        match tokens <= self.room {
+            true => Ok(()),
+            false => Err(self.no_room(tokens)),
+        }
+    }
+
+    /// Its states become these, behind so many tokens.
+    pub(crate) fn put_states(
+        &mut self,
+        states: &[(Slot, Tensor)],
+        tokens: usize,
+    ) -> Result<(), Error> {
+        let mut step = self.step.borrow_mut();
+        states.iter().try_for_each(|(slot, state)| step.write(*slot, state))?;
+        self.read = tokens;
+        Ok(())
     }
 
     /// What it remembers, of one sequence.
@@ -215,11 +255,13 @@ impl Writer {
     fn check_room(&self, more: usize) -> Result<(), Error> {
         match self.read.checked_add(more).filter(|all| *all <= self.room) {
             Some(_) => Ok(()),
-            None => {
-                let expected = format!("at most {}, as there is room for", self.room);
-                Err(Error::bad("tokens to read", expected, self.read + more))
-            }
+            None => Err(self.no_room(self.read + more)),
         }
+    }
+
+    fn no_room(&self, tokens: usize) -> Error {
+        let expected = format!("at most {}, as there is room for", self.room);
+        Error::bad("tokens to read", expected, tokens)
     }
 
     fn capped(&self, row: &[f64]) -> Vec<f64> {

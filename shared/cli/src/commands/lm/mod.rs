@@ -97,11 +97,22 @@ fn write_on(
     tokenizer: &Tokenizer,
     prompt: &[i32],
     length: usize,
+    show: impl FnMut(&[u8]),
+) -> Result<(), Error> {
+    let read = (prompt.to_vec(), writer.read(prompt)?);
+    go_on(writer, sampler, tokenizer, read, length, show)
+}
+
+/// The same behind a text that the writer has read, and the logits of its last token.
+fn go_on(
+    writer: &mut Writer,
+    sampler: &mut Sampler,
+    tokenizer: &Tokenizer,
+    (mut written, mut logits): (Vec<i32>, Vec<f64>),
+    length: usize,
     mut show: impl FnMut(&[u8]),
 ) -> Result<(), Error> {
     let (vocabulary, mut stream) = (tokenizer.vocabulary(), tokenizer.stream());
-    let mut written = prompt.to_vec();
-    let mut logits = writer.read(prompt)?;
     for n in 0..length {
         // A model may know tokens that the tokenizer does not; no text has them.
         logits.truncate(vocabulary);
