@@ -1,6 +1,5 @@
 //! The server's life: model, engine, listener, signals, end.
 
-use std::future::IntoFuture as _;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::connections::serve_all;
 use crate::engine::{Message, work};
 use crate::http::{Limits, Shared, router};
 use crate::metrics::Metrics;
@@ -57,6 +57,9 @@ impl From<Error> for Failure {
         }
     }
 }
+
+/// Connections beyond those of requests that run or wait: for /health, /metrics and who is to be refused.
+const SPARE: usize = 64;
 
 /// Seconds that are as good as for ever.
 const MOST_SECONDS: u64 = 1 << 30;
@@ -264,12 +267,10 @@ async fn listen(
     // A reader of stdout that has gone is no reason to end.
     let _ = writeln!(std::io::stdout(), "http://{own}");
     let _ = std::io::stdout().flush();
-    let service = axum::serve(listener, router(Arc::clone(&shared)));
-    let mut told = stopped.clone();
-    let graceful = service.with_graceful_shutdown(async move {
-        let _ = told.wait_for(|stops| *stops).await;
-    });
-    let mut served = tokio::spawn(graceful.into_future());
+    let Limits { slots, queue, .. } = shared.limits;
+    let all =
+        serve_all(listener, router(Arc::clone(&shared)), slots + queue + SPARE, stopped.clone());
+    let mut served = tokio::spawn(all);
     let mut told = stopped;
     let _ = told.wait_for(|stops| *stops).await;
     shared.stops.store(true, Ordering::SeqCst);

@@ -278,12 +278,19 @@ fn what_takes_too_long_is_ended() {
     let mut begins = [0; 12];
     stream.read_exact(&mut begins).unwrap();
     assert_eq!(&begins, b"HTTP/1.1 408");
+    // Neither does a head: the connection ends.
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(stream, "POST /v1/completions HTTP/1.1\r\n").unwrap();
+    assert!(stream.read_to_end(&mut Vec::new()).is_ok());
     assert_eq!(server.metric("lab_sequences_total{end=\"timeout\"}"), 1.0);
 }
 
 #[test]
 fn a_server_that_is_stopped_ends_what_runs() {
     let mut server = Server::start(&["--slots", "1"]);
+    // A connection that asks for nothing is nothing to wait for.
+    let _idle = TcpStream::connect(&server.address).unwrap();
     let body = json!({ "prompt": "a", "max_tokens": 40, "seed": 2, "stream": true });
     let expected = server.post(&body).text();
     let running = server.send(POST, body.to_string().as_bytes());

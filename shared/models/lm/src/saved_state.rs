@@ -15,7 +15,7 @@ use crate::{Mixer, Model, Writer};
 /// which weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedState {
-    of: Of,
+    of: Identity,
     tokens: Vec<i32>,
     logits: Vec<f64>,
     states: Tensors,
@@ -24,7 +24,7 @@ pub struct SavedState {
 /// What a state belongs to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Of {
+struct Identity {
     format: u32,
     model: Model,
     dtype: String,
@@ -37,7 +37,7 @@ const FORMAT: u32 = 1;
 const TOKENS: &str = "tokens";
 const LOGITS: &str = "logits";
 
-impl Of {
+impl Identity {
     fn of(writer: &Writer, parameters: &Tensors) -> Self {
         let (model, dtype) = (*writer.model(), writer.dtype().to_string());
         Self { format: FORMAT, model, dtype, weights: digest(parameters) }
@@ -71,7 +71,7 @@ impl SavedState {
     ) -> Result<Self, Error> {
         let states = writer.read_states(tokens.len())?;
         let (tokens, logits) = (tokens.to_vec(), logits.to_vec());
-        Ok(Self { of: Of::of(writer, parameters), tokens, logits, states })
+        Ok(Self { of: Identity::of(writer, parameters), tokens, logits, states })
     }
 
     /// The text.
@@ -84,8 +84,8 @@ impl SavedState {
     /// # Errors
     /// It is of another model, type or other weights; the writer has too little room; a tensor is missing or of another size; the device's.
     pub fn resume(&self, writer: &mut Writer, parameters: &Tensors) -> Result<Vec<f64>, Error> {
-        let wanted = Of::of(writer, parameters);
-        let told = |of: &Of| {
+        let wanted = Identity::of(writer, parameters);
+        let told = |of: &Identity| {
             let weights = of.weights.get(..8).unwrap_or(&of.weights);
             format!("one of {}, weights {weights}, model {}", of.dtype, json(&of.model))
         };
@@ -125,7 +125,7 @@ impl SavedState {
         let note = notes.get(NOTE).ok_or_else(|| {
             refuse("expected a state that `--save-state` wrote, got another file".into())
         })?;
-        let of: Of = serde_json::from_str(note)
+        let of: Identity = serde_json::from_str(note)
             .map_err(|error| refuse(format!("metadata '{NOTE}': {error}")))?;
         let mut take = |name: &str, dtype: DType| {
             let tensor = states.remove(name).filter(|tensor| tensor.dtype == dtype);
