@@ -1,11 +1,9 @@
 //! Routes: what comes over HTTP, and what goes back.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -17,11 +15,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use lab_lm::{Sampler, Tokenizer};
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 
-use crate::engine::{Job, Message, Piece, Place};
+use crate::answer::{Answer, seconds, stream, whole};
+use crate::engine::{Job, Message, Place};
 use crate::error::{Refusal, as_json};
-use crate::metrics::{End, Metrics};
+use crate::metrics::Metrics;
 use crate::request::{Asked, Prompt};
 
 /// What all requests share.
@@ -287,140 +286,5 @@ impl Shared {
             Refusal::busy("queue_full", message)
         };
         Place::take(&self.taken, slots + queue).ok_or_else(full)
-    }
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// What each piece of an answer says.
-struct Answer {
-    id: String,
-    created: u64,
-    model: String,
-    prompt_tokens: usize,
-}
-
-impl Answer {
-    fn object(&self, choices: &Value) -> Value {
-        let Self { id, created, model, .. } = self;
-        json!({
-            "id": id, "object": "text_completion", "created": created, "model": model, "choices": choices,
-        })
-    }
-
-    fn of_text(&self, text: &str, end: Option<End>) -> Value {
-        let reason = end.map(|end| if end == End::Stop { "stop" } else { "length" });
-        self.object(&json!([
-            { "index": 0, "text": text, "logprobs": null, "finish_reason": reason }
-        ]))
-    }
-
-    fn usage(&self, written: usize) -> Value {
-        let Self { prompt_tokens, .. } = self;
-        json!({
-            "prompt_tokens": prompt_tokens, "completion_tokens": written,
-            "total_tokens": prompt_tokens + written,
-        })
-    }
-}
-
-fn lost() -> Refusal {
-    refuse(StatusCode::INTERNAL_SERVER_ERROR, "engine", "the engine has ended")
-}
-
-async fn whole(
-    answer: Answer,
-    mut pieces: UnboundedReceiver<Piece>,
-    mut text: String,
-) -> Result<Response, Refusal> {
-    loop {
-        match pieces.recv().await {
-            Some(Piece::Text(more)) => text += &more,
-            Some(Piece::Failed(refusal)) => return Err(refusal),
-            None => return Err(lost()),
-            Some(Piece::End(end, written)) => {
-                let mut all = answer.of_text(&text, Some(end));
-                all["usage"] = answer.usage(written);
-                return Ok(as_json(StatusCode::OK, &all));
-            }
-        }
-    }
-}
-
-/// Server-sent events. What fails before the first of them is an answer of its own.
-async fn stream(
-    answer: Answer,
-    mut pieces: UnboundedReceiver<Piece>,
-    echo: String,
-    include_usage: bool,
-) -> Result<Response, Refusal> {
-    let first = match pieces.recv().await {
-        Some(Piece::Failed(refusal)) => return Err(refusal),
-        None => return Err(lost()),
-        Some(first) => first,
-    };
-    let mut events = Events { answer, pieces, next: Vec::new(), include_usage, ended: false };
-    if !echo.is_empty() {
-        let text = events.answer.of_text(&echo, None);
-        events.add(&text);
-    }
-    events.take(Some(first));
-    let mut response = Response::new(Body::from_stream(events));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    Ok(response)
-}
-
-/// The events of a stream.
-struct Events {
-    answer: Answer,
-    pieces: UnboundedReceiver<Piece>,
-    /// Those that are there and not sent.
-    next: Vec<u8>,
-    include_usage: bool,
-    ended: bool,
-}
-
-impl Events {
-    fn add(&mut self, value: &Value) {
-        self.next.extend(format!("data: {value}\n\n").into_bytes());
-    }
-
-    fn take(&mut self, piece: Option<Piece>) {
-        match piece {
-            Some(Piece::Text(text)) => {
-                let text = self.answer.of_text(&text, None);
-                self.add(&text);
-                return;
-            }
-            Some(Piece::End(end, written)) => {
-                let last = self.answer.of_text("", Some(end));
-                self.add(&last);
-                if self.include_usage {
-                    let mut usage = self.answer.object(&json!([]));
-                    usage["usage"] = self.answer.usage(written);
-                    self.add(&usage);
-                }
-                self.next.extend(b"data: [DONE]\n\n");
-            }
-            Some(Piece::Failed(refusal)) => self.add(&refusal.json()),
-            None => self.add(&lost().json()),
-        }
-        self.ended = true;
-    }
-}
-
-impl futures_core::Stream for Events {
-    type Item = Result<Vec<u8>, std::convert::Infallible>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.next.is_empty() && !self.ended {
-            let Poll::Ready(piece) = self.pieces.poll_recv(context) else { return Poll::Pending };
-            self.take(piece);
-        }
-        Poll::Ready(Some(std::mem::take(&mut self.next)).filter(|next| !next.is_empty()).map(Ok))
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! There is no authentication: the server listens on the loopback interface unless it is told otherwise.
 
+mod answer;
 mod connections;
 mod engine;
 mod error;

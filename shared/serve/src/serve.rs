@@ -267,9 +267,14 @@ async fn listen(
     // A reader of stdout that has gone is no reason to end.
     let _ = writeln!(std::io::stdout(), "http://{own}");
     let _ = std::io::stdout().flush();
-    let Limits { slots, queue, .. } = shared.limits;
-    let all =
-        serve_all(listener, router(Arc::clone(&shared)), slots + queue + SPARE, stopped.clone());
+    let Limits { slots, queue, timeout, .. } = shared.limits;
+    let all = serve_all(
+        listener,
+        router(Arc::clone(&shared)),
+        slots + queue + SPARE,
+        timeout,
+        stopped.clone(),
+    );
     let mut served = tokio::spawn(all);
     let mut told = stopped;
     let _ = told.wait_for(|stops| *stops).await;
