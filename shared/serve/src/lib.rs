@@ -16,12 +16,15 @@ mod answer;
 mod connections;
 mod engine;
 mod error;
+mod failure;
 mod http;
 mod metrics;
 mod request;
 mod serve;
 mod settings;
 mod text;
+mod thread;
 
-pub use serve::{Failure, serve};
+pub use failure::Failure;
+pub use serve::serve;
 pub use settings::Settings;

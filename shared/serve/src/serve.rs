@@ -5,58 +5,22 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
+use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
-use lab_device::{DType, Device, DeviceKind, Selector};
 use lab_harness::Error;
-use lab_lm::{Batch, Batched, Loaded, MOST_SLOTS, Tokenizer};
+use lab_lm::{Loaded, MOST_SLOTS, Tokenizer};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::connections::serve_all;
-use crate::engine::{Message, work};
+use crate::engine::Message;
+use crate::failure::Failure;
 use crate::http::{Limits, Shared, router};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
-
-/// Why the server has ended, and the exit code that goes with it.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// 1 to 4, as `--help` has them.
-    pub code: u8,
-    /// For the user.
-    pub message: String,
-}
-
-impl Failure {
-    fn usage(message: impl Into<String>) -> Self {
-        Self { code: 2, message: message.into() }
-    }
-}
-
-impl From<lab_device::Error> for Failure {
-    fn from(error: lab_device::Error) -> Self {
-        let code = match &error {
-            e if e.is_unavailable() => 4,
-            e if e.findings().is_some() => 3,
-            lab_device::Error::Compile { .. } => 1,
-            _ => 2,
-        };
-        Self { code, message: error.to_string() }
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Device(error) => error.into(),
-            other => Self::usage(other.to_string()),
-        }
-    }
-}
+use crate::thread::Engine;
 
 /// Connections beyond those of requests that run or wait: for /health, /metrics and who is to be refused.
 const SPARE: usize = 64;
@@ -70,6 +34,11 @@ const MOST_SECONDS: u64 = 1 << 30;
 /// A setting, the model, the address or the device.
 pub fn serve(settings: &Settings) -> Result<(), Failure> {
     check(settings)?;
+    // First of all: a port that is taken is told before a large model is read.
+    let address = SocketAddr::new(settings.host, settings.port);
+    let bound = |e: std::io::Error| Failure::usage(format!("{address}: {e}"));
+    let listener = std::net::TcpListener::bind(address).map_err(bound)?;
+    listener.set_nonblocking(true).map_err(bound)?;
     let loaded = Loaded::read(&settings.model).map_err(|e| Failure::usage(e.to_string()))?;
     let tokenizer =
         Tokenizer::of_model(&settings.model).map_err(|e| Failure::usage(e.to_string()))?;
@@ -111,8 +80,7 @@ pub fn serve(settings: &Settings) -> Result<(), Failure> {
         requests: AtomicU64::new(0),
     };
     let grace = Duration::from_secs(settings.grace);
-    let address = SocketAddr::new(settings.host, settings.port);
-    let served = runtime.block_on(listen(address, Arc::new(shared), (stop, stopped), grace));
+    let served = runtime.block_on(listen(listener, Arc::new(shared), (stop, stopped), grace));
     // Whoever still sends is dropped with it, so that the engine ends.
     runtime.shutdown_timeout(Duration::from_secs(1));
     let worked = engine
@@ -162,90 +130,14 @@ fn end_tokens(model: &Path) -> Result<Vec<i32>, Failure> {
     Ok(ids.iter().filter_map(|id| i32::try_from(id.as_i64()?).ok()).collect())
 }
 
-/// What the engine's thread takes with it.
-struct Engine {
-    loaded: Loaded,
-    tokenizer: Arc<Tokenizer>,
-    metrics: Arc<Metrics>,
-    works: Arc<AtomicBool>,
-    settings: Settings,
-    stop: watch::Sender<bool>,
-}
-
-type Worked = Result<(), Failure>;
-
-impl Engine {
-    /// Begins the thread; once it is ready.
-    fn start(self, messages: Receiver<Message>) -> Result<thread::JoinHandle<Worked>, Failure> {
-        let (ready, is_ready) = mpsc::channel();
-        let named = thread::Builder::new().name("engine".into());
-        let run = move || {
-            let end = Ended { works: Arc::clone(&self.works), stop: self.stop.clone() };
-            let worked = match self.batch() {
-                Ok(mut batch) => {
-                    let _ = ready.send(Ok(()));
-                    let (tokenizer, metrics) = (&*self.tokenizer, &*self.metrics);
-                    work(&mut batch, tokenizer, metrics, &messages).map_err(Failure::from)
-                }
-                Err(failure) => {
-                    let _ = ready.send(Err(failure.clone()));
-                    Err(failure)
-                }
-            };
-            drop(end);
-            worked
-        };
-        let thread = named.spawn(run).map_err(|e| Failure::usage(format!("thread: {e}")))?;
-        match is_ready.recv() {
-            Ok(Ok(())) => Ok(thread),
-            Ok(Err(failure)) => Err(failure),
-            Err(_) => Err(Failure { code: 1, message: "the engine has panicked".into() }),
-        }
-    }
-
-    fn batch(&self) -> Result<Batch, Failure> {
-        let Settings { model: path, slots, length, device, dtype, .. } = &self.settings;
-        let selector = if device.is_empty() { Selector::Auto } else { device.parse()? };
-        let device = Device::open(selector)?;
-        let dtype = match (dtype.as_str(), device.kind()) {
-            ("f32", _) | ("auto", DeviceKind::Emulator) => DType::F32,
-            ("bf16", _) | ("auto", DeviceKind::Cuda) => DType::BF16,
-            (other, _) => return Err(Error::bad("--dtype", "auto, f32 or bf16", other).into()),
-        };
-        let of = Batched { model: self.loaded.model, dtype, slots: *slots, room: *length };
-        let batch = Batch::new(&device, of, &self.loaded.parameters)?;
-        let buckets: Vec<String> = batch.buckets().iter().map(ToString::to_string).collect();
-        eprintln!(
-            "{} in {dtype} on {}; steps of {} sequences",
-            path.display(),
-            device.name(),
-            buckets.join(", ")
-        );
-        Ok(batch)
-    }
-}
-
-/// Says that the engine has ended, also where it has panicked.
-struct Ended {
-    works: Arc<AtomicBool>,
-    stop: watch::Sender<bool>,
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.works.store(false, Ordering::SeqCst);
-        self.stop.send_replace(true);
-    }
-}
-
 async fn listen(
-    address: SocketAddr,
+    listener: std::net::TcpListener,
     shared: Arc<Shared>,
     (stop, stopped): (watch::Sender<bool>, watch::Receiver<bool>),
     grace: Duration,
 ) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::usage(format!("{address}: {e}"));
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let failed = |e: std::io::Error| Failure::usage(format!("listener: {e}"));
+    let listener = TcpListener::from_std(listener).map_err(failed)?;
     let own = listener.local_addr().map_err(failed)?;
     if !own.ip().is_loopback() {
         eprintln!(

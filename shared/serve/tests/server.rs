@@ -319,9 +319,18 @@ fn bad_settings_end_it_with_a_message() {
             Command::new(env!("CARGO_BIN_EXE_lab-serve")).args(arguments).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (code, said) = run(&["m", "--port", &port]);
+    assert_eq!(code, Some(2));
+    assert!(said.starts_with(&format!("lab-serve: 127.0.0.1:{port}: ")), "{said}");
     for (arguments, code, expected) in [
         (&["m", "--slots", "0"][..], 2, "lab-serve: --slots: expected 1 to 256, got 0"),
-        (&["/nowhere/model.safetensors"], 2, "lab-serve: /nowhere/model.safetensors: "),
+        (
+            &["/nowhere/model.safetensors", "--port", "0"],
+            2,
+            "lab-serve: /nowhere/model.safetensors: ",
+        ),
         (&["--port", "x", "m"], 2, "error: invalid value 'x' for '--port <PORT>'"),
     ] {
         let (found, said) = run(arguments);

@@ -14,10 +14,13 @@ use crate::failure::Failure;
 const SERVER: &str = "lab-serve";
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "lab lm serve [--device DEVICE] MODEL [OPTIONS OF lab-serve]",
+    after_help = "\
 `lab-serve` is a program of its own: `cargo build -p lab-serve` puts it beside this\n\
 one, `cargo install --path shared/serve` into the PATH. All that stands behind `serve`\n\
-is handed on to it; `lab-serve --help` lists its options.")]
+is handed on to it; `lab-serve --help` lists its options."
+)]
 pub(crate) struct Arguments {
     /// The model, and options of `lab-serve`: --port, --host, --slots, --queue, --length, --timeout, …
     #[arg(
