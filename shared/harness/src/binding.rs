@@ -587,9 +587,10 @@ impl Binding {
     fn kept(&self, slot: Slot) -> Result<(&Memory, &SlotFacts), Error> {
         self.plan.check_own(slot)?;
         let facts = &self.plan.slots()[slot.index];
-        match facts.is_shared() {
-            true => Err(refuse(facts, "memory that is kept (Plan::keep)", "shared scratch".into())),
-            false => Ok((&self.memory[slot.index], facts)),
+        if facts.is_shared() {
+            Err(refuse(facts, "memory that is kept (Plan::keep)", "shared scratch".into()))
+        } else {
+            Ok((&self.memory[slot.index], facts))
         }
     }
 

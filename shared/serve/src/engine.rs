@@ -179,10 +179,8 @@ impl Engine<'_> {
             self.metrics.first_token(job.begun.elapsed());
         }
         let ends_here = job.stop_tokens.contains(&token);
-        let (mut told, stops) = match ends_here {
-            true => (String::new(), false),
-            false => text.push(&stream(token)),
-        };
+        let (mut told, stops) =
+            if ends_here { (String::new(), false) } else { text.push(&stream(token)) };
         let end = match (ends_here || stops, written >= job.max_tokens) {
             (true, _) => Some(End::Stop),
             (false, true) => Some(End::Length),

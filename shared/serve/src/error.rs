@@ -37,10 +37,7 @@ impl Refusal {
 
     pub(crate) fn json(&self) -> serde_json::Value {
         let Self { status, message, param, code } = self;
-        let kind = match status.is_server_error() {
-            true => "server_error",
-            false => "invalid_request_error",
-        };
+        let kind = if status.is_server_error() { "server_error" } else { "invalid_request_error" };
         json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
     }
 }

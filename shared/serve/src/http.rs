@@ -117,9 +117,10 @@ async fn models(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn model(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Response {
-    match name == shared.name {
-        true => as_json(StatusCode::OK, &shared.model()),
-        false => shared.no_model(&name).into_response(),
+    if name == shared.name {
+        as_json(StatusCode::OK, &shared.model())
+    } else {
+        shared.no_model(&name).into_response()
     }
 }
 
@@ -182,9 +183,10 @@ async fn complete(
         prompt_tokens,
     };
     let echo = if asked.echo { text } else { String::new() };
-    match asked.stream {
-        true => stream(answer, pieces, echo, asked.include_usage).await,
-        false => whole(answer, pieces, echo).await,
+    if asked.stream {
+        stream(answer, pieces, echo, asked.include_usage).await
+    } else {
+        whole(answer, pieces, echo).await
     }
 }
 
@@ -260,9 +262,10 @@ impl Shared {
             let expected = format!("tokens below {}, which the model knows", self.vocabulary);
             return Err(Refusal::field("prompt", &expected, id));
         }
-        match tokens.is_empty() {
-            true => Err(Refusal::field("prompt", "at least one token", "none")),
-            false => Ok((tokens, text)),
+        if tokens.is_empty() {
+            Err(Refusal::field("prompt", "at least one token", "none"))
+        } else {
+            Ok((tokens, text))
         }
     }
 

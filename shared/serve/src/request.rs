@@ -137,9 +137,10 @@ impl Fields {
     fn number(&mut self, name: &str, [least, most]: [f64; 2]) -> Result<Option<f64>, Refusal> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let found = value.as_f64().filter(|n| (least..=most).contains(n));
-        let expected = match least == f64::MIN_POSITIVE {
-            true => format!("a number above 0 and at most {most}"),
-            false => format!("a number from {least} to {most}"),
+        let expected = if least == f64::MIN_POSITIVE {
+            format!("a number above 0 and at most {most}")
+        } else {
+            format!("a number from {least} to {most}")
         };
         found.map(Some).ok_or_else(|| Refusal::field(name, &expected, shortened(&value)))
     }
@@ -241,9 +242,10 @@ fn kind_of(value: &Value) -> &'static str {
 /// A value as a message quotes it.
 fn shortened(value: &Value) -> String {
     let text = value.to_string();
-    match text.chars().count() > 60 {
-        true => format!("{}, {}…", kind_of(value), text.chars().take(60).collect::<String>()),
-        false => text,
+    if text.chars().count() > 60 {
+        format!("{}, {}…", kind_of(value), text.chars().take(60).collect::<String>())
+    } else {
+        text
     }
 }
 

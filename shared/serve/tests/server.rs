@@ -138,10 +138,8 @@ fn answer(mut stream: TcpStream) -> Answer {
     let all = String::from_utf8(bytes).unwrap();
     let (head, body) = all.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: '{all}'"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    let body = match head.contains("transfer-encoding: chunked") {
-        true => joined(body),
-        false => body.to_owned(),
-    };
+    let body =
+        if head.contains("transfer-encoding: chunked") { joined(body) } else { body.to_owned() };
     Answer { status, head: head.to_owned(), body }
 }
 

@@ -634,14 +634,13 @@ impl BlockCheck {
                 }
                 continue;
             }
-            let ordered = match cell.kind().in_flight() {
-                true => how.lands && cell.same_thread(me),
-                false => self.clock.ordered(*cell, me),
+            let ordered = if cell.kind().in_flight() {
+                how.lands && cell.same_thread(me)
+            } else {
+                self.clock.ordered(*cell, me)
             };
-            let of_volatile = match ordered {
-                true => None,
-                false => volatile_conflict(*cell, me, how, &before),
-            };
+            let of_volatile =
+                if ordered { None } else { volatile_conflict(*cell, me, how, &before) };
             // Atomics race where one is for a block that the other is not of.
             let beyond_scope = || {
                 let strong = cell.kind().strong() && me.kind().strong();
@@ -843,9 +842,10 @@ impl BlockCheck {
         pc: usize,
     ) -> Result<Option<(*mut Granule, Space, u32, usize)>, Fatal> {
         if thread.stack.contains(&address) {
-            return match !thread.wgmma.idle() && thread.wgmma.touch(address, len) {
-                true => Err(self.registers_used(thread, kind, pc)),
-                false => Ok(None),
+            return if !thread.wgmma.idle() && thread.wgmma.touch(address, len) {
+                Err(self.registers_used(thread, kind, pc))
+            } else {
+                Ok(None)
             };
         }
         if let Some(found) = self.in_cluster(thread, address, len, (kind, how), pc)? {

@@ -92,9 +92,10 @@ impl Batch {
         let arenas = store.pack(dtype, parameters);
         let bucket = Of { device, model: &model, store: &store, dtype, room, slots };
         let all = Bucket::new(bucket, slots, |binder| upload(binder, &arenas)?.finish())?;
-        let reader = match Writer::reads_at_once(&model, dtype) {
-            true => Some(Writer::beside_binding(device, model, &store, dtype, room, &all.step())?),
-            false => None,
+        let reader = if Writer::reads_at_once(&model, dtype) {
+            Some(Writer::beside_binding(device, model, &store, dtype, room, &all.step())?)
+        } else {
+            None
         };
         let fresh = Fresh::new(device, &model, dtype)?;
         let room = if has_attention { room } else { usize::MAX };
@@ -269,9 +270,10 @@ impl Batch {
         let bucket = self.smallest_fitting();
         bucket.run(&tokens, &read)?;
         let is_last = |entry: &Entry| entry.next.len() == 1;
-        let rows = match self.sequences.iter().any(is_last) {
-            true => bucket.logits(&self.model)?,
-            false => Vec::new(),
+        let rows = if self.sequences.iter().any(is_last) {
+            bucket.logits(&self.model)?
+        } else {
+            Vec::new()
         };
         let mut rows = rows.into_iter();
         let mut all = Vec::new();

@@ -130,10 +130,7 @@ impl Writer {
 
     /// Refuses a text that there is no room for.
     pub(crate) fn check_room_for(&self, tokens: usize) -> Result<(), Error> {
-        match tokens <= self.room {
-            true => Ok(()),
-            false => Err(self.no_room(tokens)),
-        }
+        if tokens <= self.room { Ok(()) } else { Err(self.no_room(tokens)) }
     }
 
     /// Its states become these, behind so many tokens.
