@@ -396,6 +396,41 @@ fn tokens() {
     });
 }
 
+/// A small writer, and its parameters: what a state in the corpus is of.
+fn writer() -> (lab_lm::Writer, Tensors) {
+    let model = lab_lm::Model { hidden: 8, ..lab_lm::Model::xlstm(3, 32, 1, 2) };
+    let pattern = "1 vlstm : 1 attention".parse().expect("a pattern");
+    let model = lab_lm::Model { values: 16, ..model }.with_mixers(pattern, None);
+    let mut parameters = model.parameters().initial(1);
+    // So that a state has the same bits on every machine.
+    parameters.values_mut().for_each(|tensor| tensor.bytes.fill(0));
+    let device = lab_harness::suite::emulator().expect("the emulator");
+    let writer = lab_lm::Writer::with_room(&device, model, &parameters, lab_device::DType::F32, 8);
+    (writer.expect("a writer"), parameters)
+}
+
+#[test]
+fn lm_state() {
+    let (mut writer, parameters) = writer();
+    let loader = Loader {
+        name: "lm-state",
+        file: "in.safetensors",
+        words: SAFETENSORS,
+        mutate: change_safetensors,
+        ..Loader::PLAIN
+    };
+    loader.fuzz(|path| {
+        let saved = lab_lm::SavedState::read(path).map_err(said)?;
+        let again = beside(path);
+        saved.write(&again).expect("what was read can be written");
+        let read = lab_lm::SavedState::read(&again).expect("and read again");
+        assert_eq!(read.tokens(), saved.tokens());
+        let logits = saved.resume(&mut writer, &parameters).map_err(said)?;
+        assert_eq!(logits.len(), 3);
+        Ok(())
+    });
+}
+
 /// Changes what the tool notes in a model's file.
 fn change_notes<M: Trained>(mutator: &mut Mutator, input: &[u8]) -> Vec<u8> {
     let directory = lab_fuzz::folder();
@@ -903,7 +938,7 @@ fn the_corpus_is_as_it_is_written() {
         assert!(same, "{}: LAB_WRITE_CORPUS=1 cargo test -p lab-fuzz corpus", name.display());
         compared += 1;
     }
-    assert_eq!(compared, 17);
+    assert_eq!(compared, 18);
 }
 
 fn write_corpus(corpus: &Path) {
@@ -1107,4 +1142,8 @@ fn write_corpus(corpus: &Path) {
     let model = lab_lm::Model::xlstm(1, 32, 1, 1);
     let stopped = lm_of(model, lab_lm::Config::default(), &notes);
     stopped.write(&at("lm-model", "stopped")).expect("a file");
+    let (mut writer, parameters) = writer();
+    let logits = writer.read(&[1, 2, 0]).expect("logits");
+    let saved = lab_lm::SavedState::of(&writer, &parameters, &[1, 2, 0], &logits);
+    saved.expect("a state").write(&at("lm-state", "mixed")).expect("a file");
 }

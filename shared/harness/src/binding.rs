@@ -578,9 +578,15 @@ impl Binding {
 
     /// Of a whole slot that holds between two runs what a run has left there.
     fn whole(&self, slot: Slot) -> Result<(&Memory, &SlotFacts), Error> {
+        let (memory, facts) = self.kept(slot)?;
+        assert_eq!(slot.range(), 0..facts.elements(), "a whole slot");
+        Ok((memory, facts))
+    }
+
+    /// Of a slot, or a part of one, that holds between two runs what a run has left there: the memory of the whole slot.
+    fn kept(&self, slot: Slot) -> Result<(&Memory, &SlotFacts), Error> {
         self.plan.check_own(slot)?;
         let facts = &self.plan.slots()[slot.index];
-        assert_eq!(slot.range(), 0..facts.elements(), "a whole slot");
         if facts.is_shared() {
             Err(refuse(facts, "memory that is kept (Plan::keep)", "shared scratch".into()))
         } else {
@@ -600,6 +606,31 @@ impl Binding {
         check(facts, tensor)?;
         // SAFETY: nothing else uses the memory: launches that do come in the same queue, or end first.
         unsafe { memory.buffer.write(memory.start, &tensor.bytes)? };
+        Ok(())
+    }
+
+    /// Copies a part of a slot of `other`, which may be this binding, into a part of one of this: on the device, in the order of its
+    /// own queue.
+    ///
+    /// # Errors
+    /// The parts are of unlike types or lengths, or overlap; scratch that is not kept ([`Plan::keep`]); or the device's.
+    pub fn copy(&self, to: Slot, other: &Self, from: Slot) -> Result<(), Error> {
+        let (target, facts) = self.kept(to)?;
+        let (source, theirs) = other.kept(from)?;
+        if (facts.element, to.len()) != (theirs.element, from.len()) {
+            let [expected, got] =
+                [(facts, to), (theirs, from)].map(|(f, s)| format!("{} {}", s.len(), f.element));
+            return Err(refuse(facts, &expected, got));
+        }
+        let size = facts.bytes() / facts.elements().max(1);
+        let [start, begin] = [target.start + to.start() * size, source.start + from.start() * size];
+        let bytes = to.len() * size;
+        let overlaps = start < begin + bytes && begin < start + bytes;
+        if overlaps && Arc::ptr_eq(&target.buffer, &source.buffer) {
+            return Err(refuse(facts, "parts that do not overlap", "parts that do".into()));
+        }
+        // SAFETY: what uses the memory comes in the same queue.
+        unsafe { target.buffer.copy(start, &source.buffer, begin..begin + bytes, None)? };
         Ok(())
     }
 

@@ -113,14 +113,19 @@ impl Tape<'_> {
         Ok(Weight { slot, scale, n: slot.len() / k, k })
     }
 
+    fn rows_to_choose_by(&self, rows: usize) -> usize {
+        self.choices.map_or(rows, |choices| choices.max(rows))
+    }
+
     /// Whether a product norms its rows itself.
     fn norms(&self, rows: usize, columns: usize) -> bool {
+        let rows = self.rows_to_choose_by(rows);
         rows <= NORMED && FewRows::norms(self.plan.device(), self.dtype, [rows, columns])
     }
 
     /// Whether a product of so many rows is one of few: \[on any cores, on the tensor cores\].
     fn is_few(&self, rows: usize, weight: &Weight) -> [bool; 2] {
-        let device = self.plan.device();
+        let (device, rows) = (self.plan.device(), self.rows_to_choose_by(rows));
         let fits = !self.is_training() && (rows <= FEW || weight.scale.is_some());
         let takes = FewRows::takes(device, self.dtype, [rows, weight.k]);
         takes.map(|takes| takes && fits)
@@ -129,6 +134,7 @@ impl Tape<'_> {
     /// Without any option; `y` may be said.
     fn few_rows(&self, x: Slot, weight: Weight) -> FewRows<'static> {
         let Weight { slot, scale, n, k } = weight;
+        let of = |rows| FewRows::usual_way(self.plan.device(), self.dtype, [rows, k]);
         // Of what is not normed yet, the product does it.
         let pending = self.pending.get(&x).map(Pending::in_product);
         let norm = pending.map(|(norm, _)| norm);
@@ -146,7 +152,7 @@ impl Tape<'_> {
             gated: false,
             parts: &[],
             y: None,
-            way: None,
+            way: self.choices.map(|choices| of(choices.max(x.len() / k))),
         }
     }
 

@@ -43,6 +43,8 @@ pub struct Tape<'a> {
     pub(crate) dropout: Option<Dropouts>,
     /// ε of the norms of whole rows.
     pub(crate) norm_eps: f32,
+    /// Rows by which products choose how they are done, where that is not their own number.
+    pub(crate) choices: Option<usize>,
     /// Before the names of parameters, with a full stop.
     prefix: String,
     /// Of each layer, its name in the plan.
@@ -100,11 +102,19 @@ impl<'a> Tape<'a> {
             accumulates,
             dropout,
             norm_eps,
+            choices: None,
             prefix,
             back,
             layers,
             pending: HashMap::new(),
         }
+    }
+
+    /// The same, where products of fewer rows are done as those of so many: another kernel adds in another order, and a row shall have the
+    /// same bits beside any others.
+    #[must_use]
+    pub fn with_choices_for(self, rows: usize) -> Self {
+        Self { choices: Some(rows), ..self }
     }
 
     /// Says what ε the norms of whole rows have from here on, where it is not 10⁻⁶.
@@ -160,6 +170,7 @@ impl<'a> Tape<'a> {
             accumulates,
             dropout,
             norm_eps,
+            choices,
             ..
         } = *self;
         let (prefix, layers) = (format!("{}{layer}.", self.prefix), {
@@ -181,6 +192,7 @@ impl<'a> Tape<'a> {
                     accumulates,
                     dropout,
                     norm_eps,
+                    choices,
                     prefix,
                     back,
                     layers,

@@ -18,6 +18,7 @@ from vlstm._native import KernelError, __version__
 # Where each name stands: what needs PyTorch imports it when it is first used.
 _PLACES = {
     **dict.fromkeys(("check", "mlstm", "mlstm_step", "versions"), "_api"),
+    **dict.fromkeys(("mlstm_sig", "mlstm_sig_step"), "_sig"),
     "LSTM": "_lstm",
     "register": "_register",
     **dict.fromkeys(("MLP", "mlp_step"), "_mlp"),

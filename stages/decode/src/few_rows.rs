@@ -139,6 +139,17 @@ impl FewRows<'_> {
         [by_mma || any && rows_fit(Way::Flight), by_mma]
     }
 
+    /// How it is done where that is not said.
+    pub fn usual_way(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> Way {
+        let [_, by_mma] = Self::takes(device, dtype, [rows, k]);
+        let splits = kernels::V5_SPLIT.runs_on(&device.facts().arch);
+        match (by_mma, rows > MANY && splits) {
+            (true, true) => Way::Split,
+            (true, false) => Way::Persistent,
+            (false, _) => Way::Flight,
+        }
+    }
+
     /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks.
     pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
         Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
@@ -258,11 +269,7 @@ impl FewRows<'_> {
         }
         let [any, by_mma] = Self::takes(device, dtype, [rows, k]);
         let splits = kernels::V5_SPLIT.runs_on(&device.facts().arch);
-        let way = way.unwrap_or(match (by_mma, rows > MANY && splits) {
-            (true, true) => Way::Split,
-            (true, false) => Way::Persistent,
-            (false, _) => Way::Flight,
-        });
+        let way = way.unwrap_or_else(|| Self::usual_way(device, dtype, [rows, k]));
         if !k.is_multiple_of(16) || k == 0 {
             return Err(Error::bad(of("K"), "a multiple of 16", k));
         }

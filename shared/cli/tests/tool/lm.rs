@@ -844,6 +844,57 @@ fn matrices_of_int8_are_judged_and_write() {
     lab.refuses(&more, "tensor 'other': expected parameters of the model only, got another");
 }
 
+/// A prompt is read once, and what comes behind it is what comes behind it all the same.
+#[test]
+fn a_state_is_saved_and_gone_on_from() {
+    let lab = Lab::new();
+    lab.says(&format!("train t.txt --out m.safetensors {TINY} --steps 2"));
+    let write = |options: &str| {
+        let said = lab.json(&format!("generate m.safetensors --seed 3 {options}"));
+        said["text"].as_str().unwrap().to_owned()
+    };
+    let whole = write("--prompt thequickbrown --length 12");
+    assert_eq!(write("--prompt thequick --save-state s.safetensors --length 0"), "");
+    for _ in 0..2 {
+        assert_eq!(write("--prompt brown --state s.safetensors --length 12"), whole);
+    }
+    write("--prompt brown --state s.safetensors --save-state more.safetensors --length 1");
+    assert_eq!(write("--state more.safetensors --length 12"), whole);
+    lab.says(&format!("train t.txt --out other.safetensors {TINY} --steps 3"));
+    lab.refuses(
+        "generate other.safetensors --state s.safetensors",
+        "state: expected one of f32, weights ",
+    );
+    lab.refuses(
+        "generate m.safetensors --state m.safetensors",
+        "m.safetensors: expected a state that `--save-state` wrote, got another file",
+    );
+    lab.refuses("generate m.safetensors --save-state .", ".: ");
+}
+
+/// The server is another program: without it, how to get it.
+#[test]
+fn a_model_is_served_by_another_program() {
+    let lab = Lab::new();
+    let program = lab.at("lab");
+    std::fs::copy(assert_cmd::cargo::cargo_bin("lab"), &program).unwrap();
+    let serve = || {
+        let mut lab_alone = Command::new(&program);
+        lab_alone.env("PATH", lab.0.path()).env_remove("LAB_DEVICE");
+        lab_alone.args(["lm", "serve", "m.safetensors", "--port", "0"]).output().unwrap()
+    };
+    let output = serve();
+    assert_eq!(output.status.code(), Some(4));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("`cargo build -p lab-serve` builds it"), "{said}");
+    let server = "#!/bin/sh\necho \"$LAB_DEVICE $*\"\n";
+    lab.write("lab-serve", server.as_bytes());
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(lab.at("lab-serve"), executable).unwrap();
+    let output = serve();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "auto m.safetensors --port 0\n");
+}
+
 #[test]
 fn decoding_is_timed() {
     let lab = Lab::new();

@@ -1,14 +1,14 @@
 //! What must hold of language models, on every device.
 
-use lab_device::{DType, Device};
+use lab_device::{DType, Device, DeviceKind};
 use lab_harness::Tensors;
 use lab_harness::suite::{Check, Suite};
 use lab_layers::Init;
 
 use crate::reference::{last_logits, loss_and_gradients};
 use crate::{
-    Config, Decoded, Decoder, Evaluated, Evaluator, Mixer, Mixers, Model, Schedule, Tokens,
-    Trainer, Writer,
+    Batch, Batched, Config, Decoded, Decoder, Evaluated, Evaluator, Mixer, Mixers, Model, Sampler,
+    SavedState, Schedule, Tokens, Trainer, Writer,
 };
 
 /// The checks of this crate. They stand on the passes between mixers most of all.
@@ -27,6 +27,12 @@ static CHECKS: &[Check] = &[
     Check { name: "a_resumed_training_is_the_same", run: a_resumed_training_is_the_same },
     Check { name: "a_writer_reads_as_the_model_does", run: a_writer_reads_as_the_model_does },
     Check { name: "sequences_are_decoded_as_alone", run: sequences_are_decoded_as_alone },
+    Check {
+        name: "sequences_that_join_and_leave_are_decoded_as_alone",
+        run: sequences_that_join_and_leave_are_decoded_as_alone,
+    },
+    Check { name: "a_saved_state_goes_on", run: a_saved_state_goes_on },
+    Check { name: "what_a_batch_cannot_take_is_refused", run: what_a_batch_cannot_take_is_refused },
     Check { name: "many_sequences_follow_the_reference", run: many_sequences_follow_the_reference },
     Check {
         name: "int8_chooses_what_its_reference_chooses",
@@ -417,6 +423,162 @@ fn sequences_are_decoded_as_alone(device: &Device) {
             }
         }
     }
+}
+
+/// A text that somebody asks for: the step before which it joins, its prompt, how much of it, how hot.
+type Wanted = (usize, Vec<i32>, usize, f64);
+
+/// What each gets, and the logits of its last token.
+fn texts_of(batch: &mut Batch, wanted: &[Wanted]) -> Vec<(Vec<i32>, Vec<f64>)> {
+    let mut texts = vec![(Vec::new(), Vec::new()); wanted.len()];
+    let sampler = |(.., hot): &Wanted| Sampler::new(*hot, 0, 0.9, 1.0, 9).unwrap();
+    let mut samplers: Vec<Sampler> = wanted.iter().map(sampler).collect();
+    let mut running = Vec::new();
+    for step in 0.. {
+        let mut ready = Vec::new();
+        for (n, (from, prompt, ..)) in wanted.iter().enumerate() {
+            if *from == step {
+                let joined = batch.join(prompt).unwrap();
+                running.push((joined.sequence, n));
+                ready.extend(joined.logits.map(|logits| (joined.sequence, logits)));
+            }
+        }
+        for after in [false, true] {
+            if after {
+                ready = batch.advance().unwrap();
+            }
+            for (sequence, logits) in ready.drain(..) {
+                let n = running.iter().find(|(own, _)| *own == sequence).unwrap().1;
+                let (text, last) = &mut texts[n];
+                let token = samplers[n].draw(&logits, text);
+                text.push(token);
+                *last = logits;
+                if text.len() == wanted[n].2 {
+                    batch.leave(sequence).unwrap();
+                    running.retain(|(own, _)| *own != sequence);
+                } else {
+                    batch.put(sequence, token).unwrap();
+                }
+            }
+        }
+        if running.is_empty() && wanted.iter().all(|(from, ..)| *from <= step) {
+            break;
+        }
+    }
+    texts
+}
+
+/// Greedy or drawn, of any length, in buckets of one, two and four: each has the bits that it has alone.
+fn sequences_that_join_and_leave_are_decoded_as_alone(device: &Device) {
+    let wanted: Vec<Wanted> = vec![
+        (0, vec![3, 1], 4, 0.0),
+        (0, (0..16).map(|n| n % 19).collect(), 3, 1.0),
+        (1, vec![18], 6, 0.7),
+        (4, vec![3, 1], 4, 0.0),
+        (5, vec![5, 6, 7], 4, 1.0),
+    ];
+    for (model, dtype, buckets) in [
+        (small(), DType::F32, Some(vec![1, 2, 4])),
+        (recurrent(), DType::F32, None),
+        (mixed(), DType::BF16, Some(vec![4])),
+    ] {
+        let parameters = spread(&model, 14);
+        let of = Batched { model, dtype, slots: 4, room: 32 };
+        let mut batch = Batch::new(device, of, &parameters).unwrap();
+        // Which of them give the same bits is the device's.
+        if let Some(expected) = buckets.filter(|_| device.kind() == DeviceKind::Emulator) {
+            assert_eq!(batch.buckets(), expected, "{dtype}");
+        }
+        let together = texts_of(&mut batch, &wanted);
+        assert!(batch.is_empty());
+        for (n, (_, prompt, length, hot)) in wanted.iter().enumerate() {
+            assert_eq!(together[n].0.len(), *length);
+            if n == 3 {
+                assert_eq!(together[3], together[0], "{dtype}: the same prompt at another time");
+                continue;
+            }
+            // It joins where the others have been: nothing of theirs is left.
+            let alone = texts_of(&mut batch, &[(0, prompt.clone(), *length, *hot)]);
+            assert_eq!(together[n], alone[0], "{dtype}: sequence {n}");
+        }
+    }
+    // More rows than a product of few has: all buckets choose theirs as that of all slots does.
+    let (model, parameters) = (small(), spread(&small(), 14));
+    let of = Batched { model, dtype: DType::F32, slots: 18, room: 0 };
+    let buckets = Batch::new(device, of, &parameters).unwrap().buckets();
+    if device.kind() == DeviceKind::Emulator {
+        assert_eq!(buckets, [1, 2, 4, 8, 16, 18]);
+    }
+}
+
+/// By a file, and with another room for attention: the bits of a writer that has gone on at once. Of other weights it is refused.
+fn a_saved_state_goes_on(device: &Device) {
+    let directory = tempfile_directory();
+    for (model, dtype) in [(mixed(), DType::F32), (mixed(), DType::BF16), (recurrent(), DType::F32)]
+    {
+        let parameters = spread(&model, 16);
+        let write = |room| Writer::with_room(device, model, &parameters, dtype, room).unwrap();
+        let mut first = write(24);
+        let prompt: Vec<i32> = (0..17).map(|n| n % 19).collect();
+        let logits = first.read(&prompt).unwrap();
+        let file = directory.join("state.safetensors");
+        SavedState::of(&first, &parameters, &prompt, &logits).unwrap().write(&file).unwrap();
+        let expected: Vec<Vec<f64>> = (0..4).map(|token| first.next(token).unwrap()).collect();
+        let saved = SavedState::read(&file).unwrap();
+        assert_eq!(saved.tokens(), prompt);
+        let mut second = write(32);
+        // What it has read before is forgotten.
+        second.read(&[1, 2, 3]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(saved.resume(&mut second, &parameters).unwrap(), logits, "{dtype}");
+            let found: Vec<Vec<f64>> = (0..4).map(|token| second.next(token).unwrap()).collect();
+            assert_eq!(found, expected, "{dtype}");
+        }
+        let other = spread(&model, 17);
+        let said = saved.resume(&mut second, &other).unwrap_err().to_string();
+        assert!(said.starts_with("state: expected one of "), "{said}");
+        if model.mixers.has(Mixer::Attention) {
+            let said = saved.resume(&mut write(16), &parameters).unwrap_err().to_string();
+            let expected = "tokens to read: expected at most 16, as there is room for, got 17";
+            assert_eq!(said, expected);
+        }
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+fn what_a_batch_cannot_take_is_refused(device: &Device) {
+    let model = attention();
+    let parameters = spread(&model, 15);
+    let of = Batched { model, dtype: DType::F32, slots: 1, room: 3 };
+    let none = Batch::new(device, Batched { slots: 0, ..of }, &parameters).err().unwrap();
+    assert_eq!(none.to_string(), "slots: expected 1 to 256, got 0");
+    let mut batch = Batch::new(device, of, &parameters).unwrap();
+    for (prompt, expected) in [
+        (&[][..], "prompt: expected at least one token, got 0"),
+        (&[19], "token: expected 0 to 18, got 19"),
+        (&[1, 2, 3, 4], "tokens of a prompt: expected at most 3, as there is room for, got 4"),
+    ] {
+        assert_eq!(batch.join(prompt).err().unwrap().to_string(), expected);
+    }
+    let joined = batch.join(&[1, 2]).unwrap().sequence;
+    assert_eq!(
+        batch.join(&[1]).err().unwrap().to_string(),
+        "sequences before another joins: expected fewer than 1, as there are slots, got 1"
+    );
+    assert!(batch.advance().unwrap().is_empty(), "the prompt has another token");
+    assert_eq!(batch.advance().unwrap().len(), 1);
+    assert_eq!(
+        batch.advance().unwrap_err().to_string(),
+        "tokens to read: expected one of each sequence, got none of one"
+    );
+    batch.put(joined, 5).unwrap();
+    assert_eq!(
+        batch.put(joined, 6).unwrap_err().to_string(),
+        "tokens to read: expected at most 3, as there is room for, got 4"
+    );
+    batch.leave(joined).unwrap();
+    let said = batch.leave(joined).unwrap_err().to_string();
+    assert!(said.starts_with("sequence: expected one of the batch"), "{said}");
 }
 
 /// So many that x is shared by blocks with many rows of W, in halves and with int8.

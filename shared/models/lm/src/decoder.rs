@@ -91,7 +91,7 @@ impl Decoder {
             return Err(Error::bad("sequences", format!("1 to {MOST_SEQUENCES}"), batch));
         }
         let room = if model.mixers.has(Mixer::Attention) { room } else { usize::MAX };
-        let extent = Extent { batch, positions: 1, room };
+        let extent = Extent { batch, positions: 1, room, choices: None };
         let Planned { mut plan, tokens, logits, blocks: memory } =
             planned(device, &model, store, dtype, extent)?;
         add_likeliest(&mut plan, &model, dtype, logits, tokens)?;

@@ -30,7 +30,13 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    fn add(plan: &mut Plan, model: &Model, dtype: DType, [batch, room]: [usize; 2]) -> Self {
+    /// Of so many sequences; attention has room for so many tokens in each.
+    pub(crate) fn add(
+        plan: &mut Plan,
+        model: &Model,
+        dtype: DType,
+        [batch, room]: [usize; 2],
+    ) -> Self {
         let Model { heads, keys, values, .. } = *model;
         let sizes = [heads * keys * values, heads * keys, heads];
         let lengths = plan.state_of_zeros(LENGTHS, DType::I32, &[batch]);
@@ -103,13 +109,36 @@ impl Blocks {
         Ok(())
     }
 
+    /// The slots of all states, in the order of their names.
+    pub(crate) fn slots(&self, model: &Model) -> Vec<Slot> {
+        let of_block = |(n, state): (usize, &State)| {
+            let own = names_of_state(model.mixers.of_block(n)).len();
+            state.slots.into_iter().take(own)
+        };
+        self.states.iter().enumerate().flat_map(of_block).collect()
+    }
+
+    /// The block, the name and the slot of each state.
+    pub(crate) fn named(&self, model: &Model) -> Vec<(usize, String, Slot)> {
+        let of_block = |(n, state): (usize, &State)| {
+            let names = names_of_state(model.mixers.of_block(n)).iter().zip(state.slots);
+            names.map(move |(name, slot)| (n, format!("state.{n}.{name}"), slot))
+        };
+        self.states.iter().enumerate().flat_map(of_block).collect()
+    }
+
     /// The names of all slots.
     pub(crate) fn names(model: &Model) -> Vec<String> {
+        Self::names_of_states(model).into_iter().chain([LENGTHS.to_owned()]).collect()
+    }
+
+    /// The same without how long sequences are.
+    pub(crate) fn names_of_states(model: &Model) -> Vec<String> {
         let of_block = |n: usize| {
             let own = names_of_state(model.mixers.of_block(n));
             own.iter().map(move |name| format!("state.{n}.{name}"))
         };
-        (0..model.blocks).flat_map(of_block).chain([LENGTHS.to_owned()]).collect()
+        (0..model.blocks).flat_map(of_block).collect()
     }
 }
 
@@ -123,12 +152,14 @@ pub(crate) struct Planned {
     pub(crate) blocks: Blocks,
 }
 
-/// Of how many sequences, how many tokens of each at once, and how many attention has room for.
+/// Of how many sequences, how many tokens of each at once, and how many attention has room for. Kernels are chosen as for `choices`
+/// sequences, where that is said.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) batch: usize,
     pub(crate) positions: usize,
     pub(crate) room: usize,
+    pub(crate) choices: Option<usize>,
 }
 
 /// The logits behind tokens: behind one of each sequence, whose states it updates; or behind several, which leave their states.
@@ -137,13 +168,16 @@ pub(crate) fn planned(
     model: &Model,
     store: &Store,
     dtype: DType,
-    Extent { batch, positions, room }: Extent,
+    Extent { batch, positions, room, choices }: Extent,
 ) -> Result<Planned, Error> {
     let mut plan = Plan::new(device);
     let tokens = plan.state_of_zeros(TOKENS, DType::I32, &[batch * positions]);
     let (weights, int8) = store.add(&mut plan, dtype);
     let blocks = Blocks::add(&mut plan, model, dtype, [batch, room]);
     let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None).with_int8(int8);
+    if let Some(rows) = choices {
+        tape = tape.with_choices_for(rows);
+    }
     let memory = |n: usize| match positions {
         1 => Memory::Step(blocks.states[n]),
         _ => Memory::Leave(blocks.states[n]),

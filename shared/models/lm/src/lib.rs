@@ -6,6 +6,8 @@
 //!
 //! Sources: xLSTM 7B (Beck et al. 2025, arXiv 2503.13427), xLSTM (Beck et al. 2024, arXiv 2405.04517).
 
+mod batch;
+mod bucket;
 mod checkpoint;
 mod checks;
 mod config;
@@ -16,11 +18,13 @@ mod evaluate;
 mod fill;
 mod int8_file;
 mod interchange;
+mod load;
 mod mixers;
 mod model;
 mod recall;
 mod reference;
 mod sample;
+mod saved_state;
 mod step;
 mod store;
 mod tokenizer;
@@ -33,6 +37,7 @@ pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
+pub use batch::{Batch, Batched, Joined, MOST_SLOTS, Sequence};
 pub use checkpoint::Checkpoint;
 pub use checks::SUITE;
 pub use config::Config;
@@ -42,10 +47,12 @@ pub use evaluate::{Evaluated, Evaluator};
 pub use int8_file::Int8File;
 pub use interchange::Pretrained;
 pub use lab_training::{Decay, Epoch, Error, Position, Ranks, Schedule};
+pub use load::{Loaded, tokenizer_file};
 pub use mixers::{Mixer, Mixers};
 pub use model::Model;
 pub use recall::Recall;
 pub use sample::Sampler;
+pub use saved_state::SavedState;
 pub use step::Step;
 pub use tokenizer::{Stream, Tokenizer};
 pub use tokens::TokenFile;

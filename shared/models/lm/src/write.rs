@@ -1,6 +1,6 @@
 //! Writing on: a prompt, and then a token at a time.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 use lab_device::{DType, Device, Graph};
@@ -9,6 +9,7 @@ use lab_harness::{Binder, Binding, Error, Tensor, Tensors};
 use lab_training::Step as _;
 
 use crate::decoding::{Blocks, Extent, Planned, TOKENS, planned};
+use crate::saved_state::Cache;
 use crate::store::{Store, WEIGHTS, upload};
 use crate::{Mixer, Model, Trainer};
 
@@ -82,6 +83,73 @@ impl Writer {
         Self::bound(&device, model, Store::new(&model, false), dtype, room, bind)
     }
 
+    /// Of the weights of another binding of the same model.
+    ///
+    /// # Errors
+    /// As [`Writer::with_room`].
+    pub(crate) fn beside_binding(
+        device: &Device,
+        model: Model,
+        store: &Store,
+        dtype: DType,
+        room: usize,
+        of: &Binding,
+    ) -> Result<Self, Error> {
+        let bind = |binder: Binder<'_>| store.share(binder, of)?.finish();
+        Self::bound(device, model, store.clone(), dtype, room, bind)
+    }
+
+    /// Whether long prompts are read at once: in f32 no version of the vLSTM leaves its state.
+    pub(crate) fn reads_at_once(model: &Model, dtype: DType) -> bool {
+        dtype != DType::F32 || !model.mixers.has(Mixer::Vlstm)
+    }
+
+    /// Whether a prompt is worth it.
+    pub(crate) fn is_long(prompt: &[i32]) -> bool {
+        prompt.len() >= LONG
+    }
+
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Tokens that it has read.
+    pub(crate) fn tokens_read(&self) -> usize {
+        self.read
+    }
+
+    /// What attention keeps, where there is any.
+    pub(crate) fn cache(&self) -> Cache {
+        let Model { values: columns, .. } = self.model;
+        Cache { heads: self.model.key_heads(), room: self.room, columns }
+    }
+
+    /// Refuses a text that there is no room for.
+    pub(crate) fn check_room_for(&self, tokens: usize) -> Result<(), Error> {
+        if tokens <= self.room { Ok(()) } else { Err(self.no_room(tokens)) }
+    }
+
+    /// Its states become these, behind so many tokens.
+    pub(crate) fn put_states(
+        &mut self,
+        states: &[(Slot, Tensor)],
+        tokens: usize,
+    ) -> Result<(), Error> {
+        let mut step = self.step.borrow_mut();
+        states.iter().try_for_each(|(slot, state)| step.write(*slot, state))?;
+        self.read = tokens;
+        Ok(())
+    }
+
+    /// What it remembers, of one sequence.
+    pub(crate) fn states(&self) -> (Ref<'_, Binding>, &Blocks) {
+        (self.step.borrow(), &self.memory)
+    }
+
     fn bound(
         device: &Device,
         model: Model,
@@ -95,7 +163,7 @@ impl Writer {
             return Err(Error::bad("room", format!("1 to {MOST_ROOM} tokens"), room));
         }
         let room = if has_attention { room } else { usize::MAX };
-        let extent = Extent { batch: 1, positions: 1, room };
+        let extent = Extent { batch: 1, positions: 1, room, choices: None };
         let Planned { plan, tokens: token, logits, blocks: memory } =
             planned(device, &model, &store, dtype, extent)?;
         let step = Rc::new(RefCell::new(bind(plan.bind())?));
@@ -127,9 +195,7 @@ impl Writer {
         }
         self.model.check_tokens(prompt)?;
         self.forget()?;
-        // In f32 no version of the vLSTM leaves its state.
-        let leaves_all = self.dtype != DType::F32 || !self.model.mixers.has(Mixer::Vlstm);
-        if prompt.len() >= LONG && leaves_all {
+        if Self::is_long(prompt) && Self::reads_at_once(&self.model, self.dtype) {
             return self.read_at_once(prompt);
         }
         let (last, first) = prompt.split_last().expect("at least one");
@@ -141,7 +207,7 @@ impl Writer {
 
     fn read_at_once(&mut self, prompt: &[i32]) -> Result<Vec<f64>, Error> {
         self.check_room(prompt.len())?;
-        let extent = Extent { batch: 1, positions: prompt.len(), room: self.room };
+        let extent = Extent { batch: 1, positions: prompt.len(), room: self.room, choices: None };
         let Planned { plan, logits, .. } =
             planned(&self.device, &self.model, &self.store, self.dtype, extent)?;
         let tokens = Tensor::new(&[prompt.len()], prompt);
@@ -186,11 +252,13 @@ impl Writer {
     fn check_room(&self, more: usize) -> Result<(), Error> {
         match self.read.checked_add(more).filter(|all| *all <= self.room) {
             Some(_) => Ok(()),
-            None => {
-                let expected = format!("at most {}, as there is room for", self.room);
-                Err(Error::bad("tokens to read", expected, self.read + more))
-            }
+            None => Err(self.no_room(self.read + more)),
         }
+    }
+
+    fn no_room(&self, tokens: usize) -> Error {
+        let expected = format!("at most {}, as there is room for", self.room);
+        Error::bad("tokens to read", expected, tokens)
     }
 
     fn capped(&self, row: &[f64]) -> Vec<f64> {

@@ -5,22 +5,29 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use lab_harness::Error;
-use lab_lm::{Sampler, Writer};
+use lab_harness::{Error, Tensors};
+use lab_lm::{Sampler, SavedState, Writer};
 use serde_json::json;
 
 use super::saved;
 use super::settings::TypeName;
 use crate::Common;
+use crate::commands::run::check_target;
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm or llama), or a state dict of xlstm_large
     model: PathBuf,
-    /// What to go on from
-    #[arg(long, default_value = "\n")]
-    prompt: String,
+    /// What to go on from; a new line where neither it nor --state is said
+    #[arg(long)]
+    prompt: Option<String>,
+    /// Goes on behind the text whose states --save-state has written, without reading it again; a prompt follows that text
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Writes the model's states behind the prompt, for --state
+    #[arg(long, value_name = "FILE")]
+    save_state: Option<PathBuf>,
     /// Tokens to write: bytes, unless the model has a tokenizer beside it
     #[arg(long, default_value_t = 400)]
     length: usize,
@@ -48,6 +55,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let Arguments {
         model: path,
         prompt,
+        state,
+        save_state,
         length,
         temperature,
         top_k,
@@ -57,19 +66,27 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         dtype,
     } = arguments;
     let mut sampler = Sampler::new(*temperature, *top_k, *top_p, *repetition, *seed)?;
-    if prompt.is_empty() {
-        return Err(Error::bad("--prompt", "one byte at least", "none").into());
+    let prompt = match (prompt, state) {
+        (Some(prompt), _) if !prompt.is_empty() => prompt,
+        (Some(_), None) => return Err(Error::bad("--prompt", "one byte at least", "none").into()),
+        (None, None) => "\n",
+        (_, Some(_)) => "",
+    };
+    if let Some(file) = save_state {
+        check_target(file)?;
     }
+    let saved = state.as_ref().map(|file| SavedState::read(file)).transpose()?;
     let loaded = saved::load(path)?;
     let tokenizer = saved::tokenizer(path)?;
     let from = tokenizer.encode(prompt.as_bytes())?;
-    if from.is_empty() {
+    if from.is_empty() && saved.is_none() {
         return Err(Error::bad("--prompt", "at least one token", "none").into());
     }
     let device = common.open()?;
     eprintln!("{} on {}", path.display(), device.name());
     let dtype = dtype.on(&device);
-    let room = from.len().saturating_add(*length);
+    let before = saved.as_ref().map_or(0, |saved| saved.tokens().len());
+    let room = (before + from.len()).saturating_add(*length);
     let mut writer = Writer::with_room(&device, loaded.model, &loaded.parameters, dtype, room)?;
     let mut out = std::io::stdout().lock();
     // Bytes as they come: a character of several may come in pieces. A reader that has gone ends this as it ends any tool.
@@ -81,7 +98,14 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     show(prompt.as_bytes());
     let start = Instant::now();
     let mut text = Vec::new();
-    super::write_on(&mut writer, &mut sampler, &tokenizer, &from, *length, |bytes| {
+    let read = match &saved {
+        Some(saved) => behind(saved, &mut writer, &loaded.parameters, &from)?,
+        None => (from.clone(), writer.read(&from)?),
+    };
+    if let Some(file) = save_state {
+        SavedState::of(&writer, &loaded.parameters, &read.0, &read.1)?.write(file)?;
+    }
+    super::go_on(&mut writer, &mut sampler, &tokenizer, read, *length, |bytes| {
         text.extend(bytes);
         show(bytes);
     })?;
@@ -99,4 +123,18 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         );
     }
     Ok(())
+}
+
+/// All tokens of a saved text and of a prompt that follows it, and the logits behind the last of them.
+fn behind(
+    saved: &SavedState,
+    writer: &mut Writer,
+    parameters: &Tensors,
+    prompt: &[i32],
+) -> Result<(Vec<i32>, Vec<f64>), Error> {
+    let mut logits = saved.resume(writer, parameters)?;
+    for token in prompt {
+        logits = writer.next(*token)?;
+    }
+    Ok(([saved.tokens(), prompt].concat(), logits))
 }

@@ -11,6 +11,7 @@ mod quantize;
 mod ranks;
 mod recall;
 mod saved;
+mod serve;
 mod settings;
 mod texts;
 mod tokenize;
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Recall(recall::Arguments),
     /// The time of decoding a token, of random weights of a model of these sizes, and its share of a copy's bandwidth
     Bench(bench::Arguments),
+    /// Serves a model over HTTP, as clients of OpenAI's completions ask for it: starts `lab-serve`
+    Serve(serve::Arguments),
     /// Parameters, memory and operations of a model, before any of it is taken
     Info(info::Arguments),
 }
@@ -82,6 +85,7 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Profile(arguments) => profile::run(common, arguments),
         Command::Recall(arguments) => recall::run(common, arguments),
         Command::Bench(arguments) => bench::run(common, arguments),
+        Command::Serve(arguments) => serve::run(common, arguments),
         Command::Info(arguments) => info::run(common, arguments),
     }
 }
@@ -93,11 +97,22 @@ fn write_on(
     tokenizer: &Tokenizer,
     prompt: &[i32],
     length: usize,
+    show: impl FnMut(&[u8]),
+) -> Result<(), Error> {
+    let read = (prompt.to_vec(), writer.read(prompt)?);
+    go_on(writer, sampler, tokenizer, read, length, show)
+}
+
+/// The same behind a text that the writer has read, and the logits of its last token.
+fn go_on(
+    writer: &mut Writer,
+    sampler: &mut Sampler,
+    tokenizer: &Tokenizer,
+    (mut written, mut logits): (Vec<i32>, Vec<f64>),
+    length: usize,
     mut show: impl FnMut(&[u8]),
 ) -> Result<(), Error> {
     let (vocabulary, mut stream) = (tokenizer.vocabulary(), tokenizer.stream());
-    let mut written = prompt.to_vec();
-    let mut logits = writer.read(prompt)?;
     for n in 0..length {
         // A model may know tokens that the tokenizer does not; no text has them.
         logits.truncate(vocabulary);

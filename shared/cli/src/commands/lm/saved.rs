@@ -1,20 +1,16 @@
 //! A model's file.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lab_device::DType;
-use lab_harness::{Error, Tensors, tensor};
-use lab_lm::{Checkpoint, Config, Int8File, Model, Pretrained, Tokenizer};
-use lab_training::Trained as _;
+use lab_harness::{Error, Tensors};
+pub(super) use lab_lm::tokenizer_file;
+use lab_lm::{Checkpoint, Config, Model, Tokenizer};
 use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
-use crate::commands::training::beside;
 use crate::failure::Failure;
-
-/// What Hugging Face calls it.
-const TOKENIZER: &str = "tokenizer.json";
 
 /// A look at a training: what it has come to by some step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,29 +78,10 @@ impl Loaded {
 /// # Errors
 /// It cannot be read, or is none of these.
 pub(super) fn load(path: &Path) -> Result<Loaded, Failure> {
-    let pretrained = |of: Pretrained| {
-        let Pretrained { model, parameters } = of;
-        Loaded { model, parameters, config: None }
-    };
-    if path.is_dir() {
-        return Ok(pretrained(Pretrained::of_directory(path)?));
-    }
-    let (all, notes) = tensor::read_with_notes(path)?;
-    if Int8File::is_one(&notes) {
-        let Int8File { model, parameters } = Int8File::of_file(path, all, &notes)?;
-        return Ok(Loaded { model, parameters, config: None });
-    }
-    if !notes.contains_key(Model::STAGE) && Pretrained::is_state_dict(&all) {
-        return Ok(pretrained(Pretrained::of_state_dict(&path.display().to_string(), all)?));
-    }
-    let (checkpoint, _) = checked(path, Checkpoint::of_file(path, all, &notes)?)?;
-    let Checkpoint { model, parameters, config, .. } = checkpoint;
-    Ok(Loaded { model, parameters, config: Some(config) })
-}
-
-/// The file of a model's tokenizer: within its directory, or beside its file.
-pub(super) fn tokenizer_file(path: &Path) -> PathBuf {
-    if path.is_dir() { path.join(TOKENIZER) } else { beside(path, TOKENIZER) }
+    let lab_lm::Loaded { model, parameters, checkpoint } = lab_lm::Loaded::read(path)?;
+    let checkpoint = checkpoint.map(|checkpoint| checked(path, checkpoint)).transpose()?;
+    let config = checkpoint.map(|(checkpoint, _)| checkpoint.config);
+    Ok(Loaded { model, parameters, config })
 }
 
 /// What makes tokens of texts for a model: bytes where no tokenizer lies beside it.
@@ -112,8 +89,7 @@ pub(super) fn tokenizer_file(path: &Path) -> PathBuf {
 /// # Errors
 /// There is one, and it cannot be read.
 pub(super) fn tokenizer(path: &Path) -> Result<Tokenizer, Failure> {
-    let file = tokenizer_file(path);
-    if file.exists() { Ok(Tokenizer::read(&file)?) } else { Ok(Tokenizer::Bytes) }
+    Ok(Tokenizer::of_model(path)?)
 }
 
 /// Reads a file that `lab lm train` wrote.

@@ -1,0 +1,302 @@
+//! Sequences that join and leave between tokens.
+
+use std::collections::VecDeque;
+
+use lab_device::{DType, Device};
+use lab_harness::plan::Plan;
+use lab_harness::{Binding, Error, Tensors};
+
+use crate::bucket::{Bucket, Of};
+use crate::decoding::Blocks;
+use crate::store::{Store, upload};
+use crate::{Mixer, Model, Writer};
+
+/// The most slots.
+pub const MOST_SLOTS: usize = 256;
+
+/// How a batch runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Batched {
+    /// The model.
+    pub model: Model,
+    /// What it runs in.
+    pub dtype: DType,
+    /// Sequences that it decodes at most at once.
+    pub slots: usize,
+    /// Tokens that attention has room for in each; other mixers need none.
+    pub room: usize,
+}
+
+/// A sequence of a batch. No other has the same one, before or after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sequence(u64);
+
+/// A sequence that has just joined.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// The sequence.
+    pub sequence: Sequence,
+    /// The logits behind its prompt, where that was read at once; else [`Batch::advance`] gives them, as it reads a token of it a step.
+    pub logits: Option<Vec<f64>>,
+}
+
+/// Continuous batching: sequences with states of their own, of which [`Batch::advance`] reads a token of each.
+///
+/// The states of all slots lie one behind the other. Sequences have the first slots: where one leaves, the last one's state takes its
+/// place. So a step of so many sequences as a *bucket* has, 1, 2, 4 and so on up to all slots, is a graph that is made once, over the
+/// first slots of the same states.
+///
+/// The bits of a sequence's logits do not depend on the others. Within a bucket each row is computed by itself. Kernels that add in
+/// another order would give other bits: the products of all buckets are chosen as for all slots, and a bucket is kept only if it gives
+/// the bits of that of all slots, which is tried when the batch is made ([`Batch::buckets`]). With attention, whose kernel splits sequences by how many there are, all slots are one
+/// bucket.
+pub struct Batch {
+    model: Model,
+    room: usize,
+    /// Reads long prompts at once, into a state of its own, where a kernel leaves it.
+    reader: Option<Writer>,
+    /// Ascending; the last one owns weights and states, which it lends to the others.
+    buckets: Vec<Bucket>,
+    fresh: Fresh,
+    /// In the order of their slots.
+    sequences: Vec<Entry>,
+    joined: u64,
+}
+
+struct Entry {
+    sequence: Sequence,
+    /// What it reads next; several of a prompt.
+    next: VecDeque<i32>,
+    read: usize,
+}
+
+/// The state of a sequence that has read nothing.
+struct Fresh {
+    blocks: Blocks,
+    binding: Binding,
+}
+
+impl Batch {
+    /// Of parameters, in f32 or [quantized](Model::quantized).
+    ///
+    /// # Errors
+    /// Sizes that no kernel takes; parameters that are not the model's; no slot or more than [`MOST_SLOTS`]; what the device says.
+    pub fn new(device: &Device, of: Batched, parameters: &Tensors) -> Result<Self, Error> {
+        let Batched { model, dtype, slots, room } = of;
+        model.check()?;
+        if !(1..=MOST_SLOTS).contains(&slots) {
+            return Err(Error::bad("slots", format!("1 to {MOST_SLOTS}"), slots));
+        }
+        let has_attention = model.mixers.has(Mixer::Attention);
+        let store = Store::of(&model, parameters)?;
+        let arenas = store.pack(dtype, parameters);
+        let bucket = Of { device, model: &model, store: &store, dtype, room, slots };
+        let all = Bucket::new(bucket, slots, |binder| upload(binder, &arenas)?.finish())?;
+        let reader = if Writer::reads_at_once(&model, dtype) {
+            Some(Writer::beside_binding(device, model, &store, dtype, room, &all.step())?)
+        } else {
+            None
+        };
+        let fresh = Fresh::new(device, &model, dtype)?;
+        let room = if has_attention { room } else { usize::MAX };
+        let (sequences, buckets) = (Vec::new(), vec![all]);
+        let mut batch = Self { model, room, reader, buckets, fresh, sequences, joined: 0 };
+        if !has_attention {
+            batch.add_smaller_buckets(bucket)?;
+        }
+        Ok(batch)
+    }
+
+    /// Those of powers of two that give the bits of all slots' bucket.
+    fn add_smaller_buckets(&mut self, of: Of<'_>) -> Result<(), Error> {
+        let slots = self.slots();
+        let mut smaller = Vec::new();
+        let mut expected = None;
+        for size in (0..).map(|n| 1 << n).take_while(|size| *size < slots) {
+            let all = self.buckets.last().expect("that of all slots");
+            let bucket = Bucket::new(of, size, |binder| all.lend(binder, of)?.finish())?;
+            let expected = match &expected {
+                Some(expected) => expected,
+                None => expected.insert(self.probe(all)?),
+            };
+            let found = self.probe(&bucket)?;
+            let mut pairs = found.iter().zip(expected);
+            if pairs.all(|(found, expected)| expected.starts_with(found)) {
+                smaller.push(bucket);
+            }
+        }
+        self.buckets.splice(0..0, smaller);
+        Ok(())
+    }
+
+    /// The bytes of the logits behind some tokens, of as many fresh sequences as a bucket has.
+    fn probe(&self, bucket: &Bucket) -> Result<Vec<Vec<u8>>, Error> {
+        const STEPS: usize = 3;
+        for slot in 0..bucket.size() {
+            self.put_fresh(slot)?;
+        }
+        let token = |step: usize, slot: usize| (7 * slot + 3 * step + 1) % self.model.vocabulary;
+        let of_step = |step| {
+            let tokens: Vec<i32> = (0..bucket.size()).map(|b| token(step, b) as i32).collect();
+            bucket.run(&tokens, &[])?;
+            bucket.bytes_of_logits()
+        };
+        (0..STEPS).map(of_step).collect()
+    }
+
+    /// The state of a slot becomes that of a sequence that has read nothing.
+    fn put_fresh(&self, slot: usize) -> Result<(), Error> {
+        let all = self.buckets.last().expect("that of all slots");
+        let Fresh { blocks, binding } = &self.fresh;
+        all.copy_state(&self.model, slot, binding, blocks)
+    }
+
+    /// The numbers of sequences that a step has a graph for, ascending; the last one is that of all slots.
+    pub fn buckets(&self) -> Vec<usize> {
+        self.buckets.iter().map(Bucket::size).collect()
+    }
+
+    /// Sequences that there may be at once.
+    pub fn slots(&self) -> usize {
+        self.buckets.last().map_or(0, Bucket::size)
+    }
+
+    /// Sequences that there are.
+    pub fn len(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
+    }
+
+    /// The bucket that the next step takes, by its sequences.
+    pub fn bucket(&self) -> usize {
+        self.smallest_fitting().size()
+    }
+
+    fn smallest_fitting(&self) -> &Bucket {
+        let fits = |bucket: &&Bucket| bucket.size() >= self.len();
+        self.buckets.iter().find(fits).expect("all slots have one")
+    }
+
+    /// Adds a sequence. A long prompt is read at once where a kernel for it is there: in halves, or without the vLSTM.
+    ///
+    /// # Errors
+    /// No slot is free; the prompt has no token, one that the model does not know, or more than there is room for; the device's.
+    pub fn join(&mut self, prompt: &[i32]) -> Result<Joined, Error> {
+        if self.len() == self.slots() {
+            let expected = format!("fewer than {}, as there are slots", self.slots());
+            return Err(Error::bad("sequences before another joins", expected, self.len()));
+        }
+        if prompt.is_empty() {
+            return Err(Error::bad("prompt", "at least one token", 0));
+        }
+        self.model.check_tokens(prompt)?;
+        if prompt.len() > self.room {
+            let expected = format!("at most {}, as there is room for", self.room);
+            return Err(Error::bad("tokens of a prompt", expected, prompt.len()));
+        }
+        let slot = self.len();
+        let all = self.buckets.last().expect("that of all slots");
+        let (next, read, logits) = match &mut self.reader {
+            Some(reader) if Writer::is_long(prompt) => {
+                let logits = reader.read(prompt)?;
+                let (binding, blocks) = reader.states();
+                all.copy_state(&self.model, slot, &binding, blocks)?;
+                (VecDeque::new(), prompt.len(), Some(logits))
+            }
+            _ => {
+                self.put_fresh(slot)?;
+                (prompt.iter().copied().collect(), 0, None)
+            }
+        };
+        let sequence = Sequence(self.joined);
+        self.joined += 1;
+        self.sequences.push(Entry { sequence, next, read });
+        Ok(Joined { sequence, logits })
+    }
+
+    fn slot_of(&self, sequence: Sequence) -> Result<usize, Error> {
+        let found = self.sequences.iter().position(|entry| entry.sequence == sequence);
+        found.ok_or_else(|| Error::bad("sequence", "one of the batch", format!("{sequence:?}")))
+    }
+
+    /// Says which token a sequence reads next, behind what it still has to read.
+    ///
+    /// # Errors
+    /// The sequence is none of the batch's; the model does not know the token; attention has no more room.
+    pub fn put(&mut self, sequence: Sequence, token: i32) -> Result<(), Error> {
+        self.model.check_tokens(&[token])?;
+        let (slot, room) = (self.slot_of(sequence)?, self.room);
+        let Entry { next, read, .. } = &mut self.sequences[slot];
+        if *read + next.len() >= room {
+            let expected = format!("at most {room}, as there is room for");
+            return Err(Error::bad("tokens to read", expected, *read + next.len() + 1));
+        }
+        next.push_back(token);
+        Ok(())
+    }
+
+    /// Takes a sequence out. The state of the last one moves into its slot.
+    ///
+    /// # Errors
+    /// The sequence is none of the batch's; the device's.
+    pub fn leave(&mut self, sequence: Sequence) -> Result<(), Error> {
+        let (slot, last) = (self.slot_of(sequence)?, self.len() - 1);
+        if slot < last {
+            self.buckets.last().expect("that of all slots").move_state(&self.model, last, slot)?;
+        }
+        self.sequences.swap_remove(slot);
+        Ok(())
+    }
+
+    /// Reads the next token of each sequence. Of those that have nothing more to read, the logits behind it, with their cap.
+    ///
+    /// # Errors
+    /// A sequence has no token to read ([`Batch::put`]); the device's.
+    // ANCHOR: advance
+    pub fn advance(&mut self) -> Result<Vec<(Sequence, Vec<f64>)>, Error> {
+        if self.is_empty() {
+            return Ok(Vec::new());
+        }
+        let next = |entry: &Entry| {
+            let token = entry.next.front().copied();
+            token.ok_or_else(|| Error::bad("tokens to read", "one of each sequence", "none of one"))
+        };
+        let tokens: Vec<i32> = self.sequences.iter().map(next).collect::<Result<_, _>>()?;
+        let read: Vec<usize> = self.sequences.iter().map(|entry| entry.read).collect();
+        let bucket = self.smallest_fitting();
+        bucket.run(&tokens, &read)?;
+        let is_last = |entry: &Entry| entry.next.len() == 1;
+        let rows = if self.sequences.iter().any(is_last) {
+            bucket.logits(&self.model)?
+        } else {
+            Vec::new()
+        };
+        let mut rows = rows.into_iter();
+        let mut all = Vec::new();
+        for entry in &mut self.sequences {
+            let row = rows.next();
+            entry.next.pop_front();
+            entry.read += 1;
+            if let Some(row) = row.filter(|_| entry.next.is_empty()) {
+                all.push((entry.sequence, row));
+            }
+        }
+        Ok(all)
+    }
+    // ANCHOR_END: advance
+}
+
+impl Fresh {
+    fn new(device: &Device, model: &Model, dtype: DType) -> Result<Self, Error> {
+        let mut plan = Plan::new(device);
+        // What attention has read counts no more: it has room for one token here, which nobody looks at.
+        let blocks = Blocks::add(&mut plan, model, dtype, [1, 1]);
+        let mut binding = plan.bind().finish()?;
+        blocks.begin(model, 1, &mut binding)?;
+        Ok(Self { blocks, binding })
+    }
+}

@@ -1,0 +1,58 @@
+"""The mLSTM with a sigmoid input gate (mLSTMsig): the kernels of the mLSTM, whose input gate is an exponential, with its logarithm."""
+
+import torch
+
+from vlstm import _api
+
+
+def mlstm_sig(
+    q, k, v, i, f, c_initial=None, n_initial=None, m_initial=None, return_last_states=False, eps=1e-6, chunk_size=None,
+    autocast_kernel_dtype=None, *, normalizer_grad="exact", version="auto", cu_seqlens=None, dtype_state=torch.float32,
+):
+    """The mLSTM with sigmoid gates over a sequence, normalised by at least 1.
+
+    For position t of each head, with s = 1 / sqrt(DHQK):
+
+        C_t = sigmoid(f_t) C_(t-1) + sigmoid(i_t) k_t v_t^T
+        n_t = sigmoid(f_t) n_(t-1) + sigmoid(i_t) k_t
+        h_t = s C_t^T q_t / (max(|s n_t . q_t|, 1) + eps e^(m_t))
+
+    m_t is the logarithm of the largest weight that a position up to t still has: at most 0, so that eps is at most what is
+    asked for. (mlstm_kernels adds eps itself. Without the normaliser, its `normalize=False`, no kernel here computes.)
+
+    Source: Beck et al. 2025, arXiv 2503.14376.
+
+    Args:
+        i: pre-activation of the input gate (B, NH, S), of which the sigmoid is taken.
+        c_initial, n_initial, m_initial: the state before the first position, as this function returns it. One that carries no
+            factor, such as mlstm_kernels', has m = 0.
+        normalizer_grad: `exact` is the gradient of h as it stands; `constant` holds the normaliser constant, as mlstm_kernels does.
+        All others: as of `mlstm`.
+
+    Returns:
+        As `mlstm`. The state (c, n, m) stands for C = c exp(m) and n exp(m).
+
+    Raises:
+        As `mlstm`.
+    """
+    return _api.mlstm(
+        q, k, v, _logarithm(i), f, c_initial, n_initial, m_initial, return_last_states, eps, chunk_size, autocast_kernel_dtype,
+        normalizer_grad=normalizer_grad, version=version, cu_seqlens=cu_seqlens, dtype_state=dtype_state,
+    )  # fmt: skip
+
+
+def mlstm_sig_step(
+    q, k, v, i, f, c, n, m, eps=1e-6, dtype_state=torch.float32, *, inplace=False, version="auto"
+):
+    """One position of the mLSTM with sigmoid gates behind a state, for decoding. It has no gradient.
+
+    Args, returns and raises: as of `mlstm_step`, with the sigmoid of i and the equations of `mlstm_sig`.
+    """
+    return _api.mlstm_step(q, k, v, _logarithm(i), f, c, n, m, eps, dtype_state, inplace=inplace, version=version)
+
+
+def _logarithm(i):
+    """log(sigmoid(i)), in float32 at least; what is no tensor of numbers is left to `mlstm`, which says so."""
+    if not isinstance(i, torch.Tensor) or not i.is_floating_point():
+        return i
+    return torch.nn.functional.logsigmoid(i if i.dtype == torch.float64 else i.float())

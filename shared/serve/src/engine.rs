@@ -1,0 +1,259 @@
+//! The thread that owns the device: sequences join, read a token each, and leave.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Instant;
+
+use axum::http::StatusCode;
+use lab_harness::Error;
+use lab_lm::{Batch, Sampler, Sequence, Stream, Tokenizer};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::error::Refusal;
+use crate::metrics::{End, Metrics, add, set};
+use crate::text::Text;
+
+/// What the thread is told.
+pub(crate) enum Message {
+    /// A client wants a text.
+    Job(Box<Job>),
+    /// All sequences end now.
+    Abort,
+}
+
+/// A text that a client wants. What comes of it goes to `to`, whose other end is dropped when the client goes.
+pub(crate) struct Job {
+    pub(crate) prompt: Vec<i32>,
+    pub(crate) max_tokens: usize,
+    pub(crate) sampler: Sampler,
+    pub(crate) stops: Vec<String>,
+    pub(crate) stop_tokens: Vec<i32>,
+    pub(crate) begun: Instant,
+    pub(crate) deadline: Instant,
+    pub(crate) to: UnboundedSender<Piece>,
+    /// Its place among those that the server has taken.
+    pub(crate) _place: Place,
+}
+
+/// What a client gets.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// The text goes on.
+    Text(String),
+    /// It has ended: why, and how many tokens were written.
+    End(End, usize),
+    /// There is no more of it.
+    Failed(Refusal),
+}
+
+/// One of the places for sequences, running or waiting. Dropped, it is free.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    /// One of so many; none where all are taken.
+    pub(crate) fn take(taken: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let one_more = |n: usize| (n < most).then_some(n + 1);
+        taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).ok()?;
+        Some(Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A sequence that has a slot.
+struct Running<'t> {
+    job: Box<Job>,
+    stream: Stream<'t>,
+    text: Text,
+    /// The prompt, and what was written.
+    tokens: Vec<i32>,
+}
+
+/// Works on what comes, until nobody can send any more or all is to end.
+///
+/// # Errors
+/// The device's: all sequences have been told.
+pub(crate) fn work(
+    batch: &mut Batch,
+    tokenizer: &Tokenizer,
+    metrics: &Metrics,
+    messages: &Receiver<Message>,
+) -> Result<(), Error> {
+    let mut engine =
+        Engine { batch, tokenizer, metrics, waiting: VecDeque::new(), running: HashMap::new() };
+    loop {
+        let goes_on = engine.take(messages);
+        if !goes_on {
+            engine.fail_all("the server stops");
+            return Ok(());
+        }
+        if let Err(error) = engine.step() {
+            engine.fail_all("the device has failed");
+            return Err(error);
+        }
+        engine.tell_metrics();
+    }
+}
+
+struct Engine<'t> {
+    batch: &'t mut Batch,
+    tokenizer: &'t Tokenizer,
+    metrics: &'t Metrics,
+    waiting: VecDeque<Box<Job>>,
+    running: HashMap<Sequence, Running<'t>>,
+}
+
+impl Engine<'_> {
+    /// Takes what has come, and waits where there is nothing to do. Whether it goes on.
+    fn take(&mut self, messages: &Receiver<Message>) -> bool {
+        if self.running.is_empty() && self.waiting.is_empty() {
+            match messages.recv() {
+                Ok(Message::Job(job)) => self.waiting.push_back(job),
+                Ok(Message::Abort) | Err(_) => return false,
+            }
+        }
+        loop {
+            match messages.try_recv() {
+                Ok(Message::Job(job)) => self.waiting.push_back(job),
+                Ok(Message::Abort) => return false,
+                // Nobody sends any more; what there is ends.
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
+            }
+        }
+    }
+
+    /// A token of each sequence.
+    fn step(&mut self) -> Result<(), Error> {
+        self.drop_gone_and_late()?;
+        while self.batch.len() < self.batch.slots() {
+            let Some(job) = self.waiting.pop_front() else { break };
+            self.join(job)?;
+        }
+        self.tell_metrics();
+        let (start, bucket) = (Instant::now(), self.batch.bucket());
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let all = self.batch.advance()?;
+        self.metrics.stepped(bucket, start.elapsed());
+        for (sequence, logits) in all {
+            self.write(sequence, logits)?;
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, job: Box<Job>) -> Result<(), Error> {
+        let joined = self.batch.join(&job.prompt)?;
+        add(&self.metrics.prompt_tokens, job.prompt.len());
+        let running = Running {
+            stream: self.tokenizer.stream(),
+            text: Text::new(job.stops.clone()),
+            tokens: job.prompt.clone(),
+            job,
+        };
+        self.running.insert(joined.sequence, running);
+        match joined.logits {
+            Some(logits) => self.write(joined.sequence, logits),
+            None => Ok(()),
+        }
+    }
+
+    /// Draws the next token of a sequence, tells its client, and lets it read that, or leave.
+    fn write(&mut self, sequence: Sequence, mut logits: Vec<f64>) -> Result<(), Error> {
+        let running = self.running.get_mut(&sequence).expect("in the batch");
+        // A model may know tokens that the tokenizer does not; no text has them.
+        logits.truncate(self.tokenizer.vocabulary());
+        let Running { job, stream, text, tokens } = running;
+        let token = job.sampler.draw(&logits, tokens);
+        tokens.push(token);
+        let written = tokens.len() - job.prompt.len();
+        add(&self.metrics.generated_tokens, 1);
+        if written == 1 {
+            self.metrics.first_token(job.begun.elapsed());
+        }
+        let ends_here = job.stop_tokens.contains(&token);
+        let (mut told, stops) =
+            if ends_here { (String::new(), false) } else { text.push(&stream(token)) };
+        let end = match (ends_here || stops, written >= job.max_tokens) {
+            (true, _) => Some(End::Stop),
+            (false, true) => Some(End::Length),
+            (false, false) => None,
+        };
+        if end.is_some() && !stops {
+            told += &text.finish();
+        }
+        // Whoever has gone is seen before the next step.
+        if !told.is_empty() {
+            let _ = job.to.send(Piece::Text(told));
+        }
+        match end {
+            None => self.batch.put(sequence, token),
+            Some(end) => {
+                let _ = job.to.send(Piece::End(end, written));
+                self.leave(sequence, end)
+            }
+        }
+    }
+
+    fn leave(&mut self, sequence: Sequence, end: End) -> Result<(), Error> {
+        self.running.remove(&sequence);
+        self.metrics.ended(end);
+        self.batch.leave(sequence)
+    }
+
+    /// Those whose client has gone, and those that have taken too long, leave.
+    fn drop_gone_and_late(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        let metrics = self.metrics;
+        self.waiting.retain(|job| match ends(job, now) {
+            Some(end) => {
+                metrics.ended(end);
+                false
+            }
+            None => true,
+        });
+        let ended: Vec<(Sequence, End)> = self
+            .running
+            .iter()
+            .filter_map(|(sequence, running)| Some((*sequence, ends(&running.job, now)?)))
+            .collect();
+        ended.into_iter().try_for_each(|(sequence, end)| self.leave(sequence, end))
+    }
+
+    /// Tells all clients that there is no more.
+    fn fail_all(&mut self, why: &str) {
+        let running = self.running.drain().map(|(_, running)| running.job);
+        for job in running.chain(self.waiting.drain(..)) {
+            let _ = job.to.send(Piece::Failed(Refusal::busy("stopped", why)));
+            self.metrics.ended(End::Failed);
+        }
+        self.tell_metrics();
+    }
+
+    fn tell_metrics(&self) {
+        set(&self.metrics.running, self.running.len());
+        set(&self.metrics.waiting, self.waiting.len());
+    }
+}
+
+/// Whether a text ends before its time, and how; its client is told.
+fn ends(job: &Job, now: Instant) -> Option<End> {
+    if job.to.is_closed() {
+        return Some(End::Gone);
+    }
+    if now < job.deadline {
+        return None;
+    }
+    let seconds = (now - job.begun).as_secs_f64();
+    let message = format!("the request took longer than the server lets it: {seconds:.1} s");
+    let refusal = Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message);
+    let _ = job.to.send(Piece::Failed(refusal));
+    Some(End::Timeout)
+}
