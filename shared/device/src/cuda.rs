@@ -8,19 +8,11 @@ use std::time::Duration;
 use cudarc::driver::sys::CUfunction_attribute_enum as FunctionAttribute;
 use cudarc::driver::{DriverError, result, sys};
 
+use crate::error::driver;
 use crate::{
     BlockSize, DType, Error, Facts, KernelSource, Launch, Swizzle, Template, TensorMap, Usage,
     facts,
 };
-
-pub(crate) fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
-    move |error| Error::Driver {
-        call,
-        message: error
-            .error_string()
-            .map_or_else(|_| format!("{error:?}"), |s| s.to_string_lossy().into_owned()),
-    }
-}
 
 /// How many GPUs there are.
 pub(crate) fn count() -> Result<u32, Error> {

@@ -1,5 +1,7 @@
 //! What can go wrong between a kernel and its result.
 
+use cudarc::driver::DriverError;
+
 /// An error of the device layer. Each names the argument, what was expected and what came.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -312,5 +314,15 @@ impl Error {
             Self::Emulator(lab_emulator::LaunchError::Kernel { findings, .. }) => Some(findings),
             _ => None,
         }
+    }
+}
+
+/// What a call of the driver has failed with.
+pub(crate) fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
+    move |error| Error::Driver {
+        call,
+        message: error
+            .error_string()
+            .map_or_else(|_| format!("{error:?}"), |s| s.to_string_lossy().into_owned()),
     }
 }

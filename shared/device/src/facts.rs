@@ -5,7 +5,7 @@ use cudarc::driver::{result, sys};
 
 use lab_emulator::MAX_CLUSTER;
 
-use crate::cuda::driver;
+use crate::error::driver;
 use crate::{DeviceKind, Error, Facts};
 
 /// Of a GPU.
