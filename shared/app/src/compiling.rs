@@ -16,6 +16,15 @@ use crate::{Error, Options};
 
 /// So long a compilation may take, whatever the limit of the run is.
 const LEAST_TIME: Duration = Duration::from_secs(30);
+/// A run has so much time at least, where its limit is so short that it can only be meant for that.
+const LEAST_RUN: Duration = Duration::from_secs(1);
+
+/// How long what was begun at `begun`, and is to end `timeout` later, may still run now that it is compiled. A limit
+/// shorter than what a compiler gets at least is one for the run: that has up to a second of it, however long compiling took.
+pub fn time_to_run(timeout: Duration, begun: Instant) -> Duration {
+    let least = if timeout < LEAST_TIME { timeout.min(LEAST_RUN) } else { Duration::ZERO };
+    timeout.saturating_sub(begun.elapsed()).max(least)
+}
 /// So much memory a compiler may have, likewise.
 const LEAST_MEMORY: u64 = 2 << 30;
 /// How often compilers are ended that begin behind the time limit.

@@ -190,6 +190,7 @@ mod clock;
 mod cluster;
 mod completion;
 mod counters;
+mod crowd;
 mod geometry;
 mod grid;
 mod grids;
