@@ -213,3 +213,23 @@ pub(crate) fn end_processes_below() {
         unsafe { libc::kill(process as i32, libc::SIGKILL) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_counts_from_the_beginning() {
+        let seconds = Duration::from_secs_f64;
+        let left = |timeout, compiled| {
+            let begun = Instant::now().checked_sub(seconds(compiled)).unwrap();
+            time_to_run(seconds(timeout), begun).as_secs_f64()
+        };
+        let about = |a: f64, b: f64| (a - b).abs() < 0.5;
+        assert!(about(left(35.0, 20.0), 15.0), "35 seconds in all");
+        assert!(about(left(35.0, 40.0), 0.0), "and no more");
+        assert!(about(left(10.0, 4.0), 6.0));
+        assert!(left(0.3, 4.0) >= 0.3, "for the run alone");
+        assert!(about(left(10.0, 12.0), 1.0), "compiled too late, and yet it runs");
+    }
+}

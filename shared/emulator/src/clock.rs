@@ -965,6 +965,41 @@ mod tests {
         assert!(message(None, false, (true, true)), "release and acquire need no fences");
     }
 
+    /// Whether `reader` may set back plainly what `writer` has added to, after it has seen (`sees`) it, with a fence behind.
+    fn set_back(sees: bool, fence: bool, breaks: bool) -> bool {
+        let mut clocks = [0, 1, 2].map(|block| {
+            let mut clock = BlockClock::new(32);
+            clock.start(block);
+            clock
+        });
+        let mut flag = Published::default();
+        let access =
+            |clock: &mut BlockClock, kind| Cell::new(kind, 0, clock.block, clock.stamp(0), 1);
+        let me = access(&mut clocks[0], Kind::StrongWrite);
+        clocks[0].observe(me, &mut flag, (true, false, false));
+        if breaks {
+            let me = access(&mut clocks[2], Kind::StrongWrite);
+            clocks[2].observe(me, &mut flag, (true, true, false));
+        }
+        if sees {
+            let me = access(&mut clocks[1], Kind::StrongRead);
+            clocks[1].observe(me, &mut flag, (false, false, false));
+        }
+        if fence {
+            clocks[1].fence(0, Scope::Device);
+        }
+        let me = access(&mut clocks[1], Kind::Write);
+        clocks[1].observed(&flag, me)
+    }
+
+    #[test]
+    fn who_has_seen_all_writes_comes_behind_them() {
+        assert!(set_back(true, true, false));
+        assert!(!set_back(false, true, false), "it has not seen it");
+        assert!(!set_back(true, false, false), "no acquire");
+        assert!(!set_back(true, true, true), "a store over the atomic, which it says nothing of");
+    }
+
     #[test]
     fn what_comes_after_a_fence_is_not_published() {
         let mut clock = BlockClock::new(64);

@@ -385,7 +385,7 @@ impl BlockCheck {
 
     /// What would order two accesses of which the first in the text belongs to the loop's next turn.
     fn end_of_turn(&self, first: u16, last: u16) -> String {
-        let [next, done] = [first, last].map(|place| self.launch.own_place(place));
+        let [next, done] = [first, last].map(|place| self.launch.outer_place(place));
         format!(
             "a second __syncthreads() in the loop, behind {done}: the one between the two orders one turn of the loop, and \
              a thread that is ahead comes to {next} in the next one"

@@ -377,6 +377,13 @@ impl LaunchCheck {
         }
     }
 
+    /// The place in the kernel, where that number is one in a function that it calls.
+    pub(super) fn outer_place(&self, number: u16) -> String {
+        let Some(pc) = self.places.address(number) else { return self.place(number) };
+        let (place, within) = self.module().place_within(pc);
+        within.into_iter().last().unwrap_or(place)
+    }
+
     /// Whether the first of two places lies behind the other in the text of the same kernel.
     pub(super) fn is_behind(&self, pc: usize, other: usize) -> bool {
         // In the kernel itself, of what is inlined into it.
