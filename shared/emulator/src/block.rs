@@ -32,8 +32,8 @@ use crate::watchdog::Watched;
 /// Every byte of shared memory at a block's start. NaN in each float format, −1 in the integers:
 /// what nobody wrote must not look like a number.
 const POISON: u8 = 0xFF;
-/// How many turns in which some thread polls make a block restless.
-const RESTLESS: u32 = 1024;
+/// How many turns in which some thread polls make a block restless, that has not waited before.
+const RESTLESS: u32 = 64;
 /// How often those who wait at mbarriers are told that it takes a while, before it is a deadlock.
 const PATIENCE: u32 = 3;
 
@@ -48,7 +48,7 @@ pub(crate) enum Pause {
     ClusterSync,
     /// Every thread that could run polls memory that somebody else must write.
     Polling,
-    /// Some have polled for long, and others did something else meanwhile: came to barriers, say.
+    /// Some have polled for long, whatever else was done meanwhile: a loop that waits may hold a barrier.
     Restless,
     /// Some wait at an mbarrier, nobody can run and nothing is in flight. Of the cluster's events, so many
     /// had come then.
@@ -139,6 +139,8 @@ pub(crate) struct BlockRunner {
     cluster: Option<(Arc<Cluster>, u32)>,
     /// Whether a thread polled in this turn of all, and in how many turns one did.
     polls: (bool, u32),
+    /// Whether it has let others have a turn.
+    lets: bool,
     /// Turns that were more than polling.
     progress: u64,
     /// The same for the watchdog to see, at every turn: a block may take long, and is no stall for
@@ -245,6 +247,7 @@ impl BlockRunner {
             cluster_syncs: 0,
             cluster,
             polls: (false, 0),
+            lets: false,
             progress: 0,
             told: watched.counter(),
         })
@@ -293,7 +296,7 @@ impl BlockRunner {
         self.named.restart();
         self.registers.restart(count);
         self.patience = 0;
-        self.polls = (false, 0);
+        (self.polls, self.lets) = ((false, 0), false);
         self.copies.restart(linear);
         self.wake_all();
     }
@@ -307,11 +310,6 @@ impl BlockRunner {
         self.wake_all();
     }
 
-    /// Turns that were more than polling, so far.
-    pub(crate) fn progress(&self) -> u64 {
-        self.progress
-    }
-
     /// Whether a thread polls, and has only read of late: atomics are no sign that one waits. Known of checked kernels alone.
     pub(crate) fn reads_again(&self) -> bool {
         self.threads.iter().any(|t| t.state == State::Polling && !t.polled.is_empty())
@@ -319,6 +317,7 @@ impl BlockRunner {
 
     /// Others begin, or have a turn, while this block waits.
     pub(crate) fn lets_others(&mut self) {
+        self.lets = true;
         if let Some(check) = &mut self.check {
             check.lets_others();
         }
@@ -400,14 +399,14 @@ impl BlockRunner {
                 self.told.store(self.progress, Ordering::Relaxed);
             }
             self.queue.clear();
+            let polls = std::mem::take(&mut self.polls.0);
+            self.polls.1 += u32::from(polls);
+            let restless = polls && (self.lets || self.polls.1.is_multiple_of(RESTLESS));
             if self.progress == before && !starves && !self.land_at_last()? {
-                return Ok(Pause::Polling);
+                return Ok(if restless { Pause::Restless } else { Pause::Polling });
             }
-            if std::mem::take(&mut self.polls.0) {
-                self.polls.1 += 1;
-                if self.polls.1.is_multiple_of(RESTLESS) {
-                    return Ok(Pause::Restless);
-                }
+            if restless {
+                return Ok(Pause::Restless);
             }
         }
     }

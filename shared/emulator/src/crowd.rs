@@ -14,9 +14,9 @@ use crate::geometry::Geometry;
 use crate::grid::MAX_COOPERATIVE_BLOCKS;
 use crate::watchdog::Watched;
 
-/// How often a block polls before another one begins, in turns of all its threads: where a thread reads the same again,
-/// and where it may only use atomics a lot.
-pub(crate) const PATIENCE: (u32, u32) = (64, 1024);
+/// How often a block is restless before another one begins, where it may only use atomics a lot. Where a thread has only read
+/// of late, once.
+pub(crate) const PATIENCE: u32 = 16;
 /// And for how long, where several OS threads run blocks.
 pub(crate) const PATIENCE_TIME: Duration = Duration::from_millis(2);
 
@@ -55,8 +55,8 @@ struct State {
     idle: usize,
     resident: u64,
     begun: u64,
-    /// Turns since a block last did more than poll.
-    vain: usize,
+    /// Whether one that waits has had a turn since the last one began.
+    has_asked: bool,
 }
 
 /// What a block that polls may do.
@@ -87,14 +87,15 @@ impl Crowd {
     }
 
     /// The block of thread `me` polls; `more`: others have still to begin. Where one at a time runs, this waits until it
-    /// is the turn of `me` again.
-    pub(crate) fn pass(&self, me: u64, progressed: bool, more: bool, watched: &Watched) -> Turn {
+    /// is the turn of `me` again. Of those who wait one is asked before each that begins: to ask all would take a time that
+    /// grows with the square of their number.
+    pub(crate) fn pass(&self, me: u64, more: bool, watched: &Watched) -> Turn {
         let mut state = self.lock();
-        state.vain = if progressed { 0 } else { state.vain + 1 };
-        let all_in_vain = !self.alternates || state.vain > state.queue.len();
-        if more && state.idle == 0 && all_in_vain && state.resident < self.capacity {
+        let asked = std::mem::replace(&mut state.has_asked, true) || state.queue.is_empty();
+        if more && state.idle == 0 && (asked || !self.alternates) && state.resident < self.capacity
+        {
             let new = state.begun;
-            (state.begun, state.resident, state.vain) = (new + 1, state.resident + 1, 0);
+            (state.begun, state.resident, state.has_asked) = (new + 1, state.resident + 1, false);
             if self.alternates {
                 state.queue.push_back(me);
                 state.current = new;
@@ -121,7 +122,6 @@ impl Crowd {
     /// The block of thread `me` has ended: those who wait have a turn before the next one begins.
     pub(crate) fn rest(&self, me: u64, watched: &Watched) -> Turn {
         let mut state = self.lock();
-        state.vain = 0;
         if state.queue.is_empty() {
             return Turn::Own;
         }
@@ -146,7 +146,6 @@ impl Crowd {
     pub(crate) fn leave(&self, me: u64) {
         let mut state = self.lock();
         state.resident -= 1;
-        state.vain = 0;
         state.queue.retain(|&other| other != me);
         if state.current == me
             && let Some(next) = state.queue.pop_front()

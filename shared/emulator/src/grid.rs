@@ -495,18 +495,15 @@ impl Launch<'_> {
                     self.fail(Failure::Kernel(runner.deadlock()));
                     return false;
                 }
-                Some(pause @ (Pause::Polling | Pause::Restless)) => {
-                    std::thread::yield_now();
-                    let Some(progressed) = waits.enough(runner, pause, all.crowd.alternates())
-                    else {
-                        continue;
-                    };
-                    if !self.let_others(me, runner, progressed, all, threads) {
+                Some(Pause::Restless) => {
+                    if waits.enough(runner, all.crowd.alternates())
+                        && !self.let_others(me, runner, all, threads)
+                    {
                         return false;
                     }
                 }
-                // A grid sync is refused where it is called.
-                Some(Pause::GridSync) => {}
+                // A grid sync is refused where it is called; polling lets others run.
+                Some(Pause::GridSync | Pause::Polling) => std::thread::yield_now(),
                 None => return false,
             }
         }
@@ -517,13 +514,12 @@ impl Launch<'_> {
         &'s self,
         me: u64,
         runner: &mut BlockRunner,
-        progressed: bool,
         all: &'s Independent,
         threads: &'s Scope<'s, '_>,
     ) -> bool {
         let more = all.next.load(Ordering::Relaxed) < self.geometry.blocks();
         runner.lets_others();
-        let turn = match all.crowd.pass(me, progressed, more, &self.watched) {
+        let turn = match all.crowd.pass(me, more, &self.watched) {
             Turn::Another(new) => {
                 let builder = std::thread::Builder::new().stack_size(256 * 1024);
                 if let Err(error) =
@@ -694,37 +690,23 @@ impl Drop for Member<'_> {
 /// How long a block has polled.
 #[derive(Default)]
 struct Waits {
-    vain: u32,
-    progress: u64,
+    restless: u32,
     since: Option<Instant>,
     has_waited: bool,
 }
 
 impl Waits {
-    /// Whether the block has polled for so long that others are to have a turn; then, whether it has done anything else
-    /// since it last said so. `counts`: by its turns alone, so that a run is the same every time.
-    fn enough(&mut self, runner: &BlockRunner, pause: Pause, counts: bool) -> Option<bool> {
-        let progressed = std::mem::replace(&mut self.progress, runner.progress()) != self.progress;
-        let restless = pause == Pause::Restless;
-        if progressed && !restless {
-            (self.vain, self.since) = (0, None);
-        }
-        self.vain += 1;
+    /// Whether the block, which is restless once more, has polled for so long that others are to have a turn. `counts`: by
+    /// its turns alone, so that a run is the same every time.
+    fn enough(&mut self, runner: &BlockRunner, counts: bool) -> bool {
+        self.restless += 1;
         let since = *self.since.get_or_insert_with(Instant::now);
-        let (short, long) = crowd::PATIENCE;
-        let reads_again = runner.reads_again();
-        let patience = match (self.has_waited, reads_again) {
-            (true, _) => 1,
-            (false, true) if restless => 1,
-            (false, true) => short,
-            (false, false) => long,
-        };
-        if self.vain < patience || !counts && since.elapsed() < crowd::PATIENCE_TIME {
-            return None;
+        let patience = if self.has_waited || runner.reads_again() { 1 } else { crowd::PATIENCE };
+        if self.restless < patience || !counts && since.elapsed() < crowd::PATIENCE_TIME {
+            return false;
         }
-        self.has_waited = true;
-        (self.vain, self.since) = (0, None);
-        Some(progressed && !restless)
+        *self = Self { has_waited: true, ..Self::default() };
+        true
     }
 }
 

@@ -63,7 +63,7 @@ pub struct Arguments {
     /// The order of threads: forward, reverse, warps, random[:SEED] or starve[:SEED]
     #[arg(long)]
     order: Option<String>,
-    /// Ends it after so many seconds
+    /// Ends it so many seconds after the tool began; below 30, the run has a second at least
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
     /// So much memory it may have, such as 8GiB
