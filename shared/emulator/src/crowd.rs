@@ -7,7 +7,8 @@
 //! hold. Where one OS thread at a time may run, they take turns.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 use crate::geometry::Geometry;
@@ -39,7 +40,6 @@ fn resident_blocks(geometry: &Geometry, fixed_shared: usize) -> u64 {
 /// The OS threads that run a launch's blocks once some of these wait.
 pub(crate) struct Crowd {
     state: Mutex<State>,
-    turn: Condvar,
     capacity: u64,
     /// Whether one at a time runs.
     alternates: bool,
@@ -49,7 +49,10 @@ pub(crate) struct Crowd {
 struct State {
     /// Who runs, where one at a time does.
     current: u64,
-    /// The numbers of those who wait for their turn.
+    /// Those who have slept, by their numbers.
+    sleepers: Vec<Option<Thread>>,
+    /// The numbers of those who wait for their turn. The last to come goes first: most often the one before it, in whatever
+    /// order, waits for the block that has just ended.
     queue: VecDeque<u64>,
     /// Of these, how many have no block to run at present.
     idle: usize,
@@ -57,6 +60,15 @@ struct State {
     begun: u64,
     /// Whether one that waits has had a turn since the last one began.
     has_asked: bool,
+}
+
+impl State {
+    /// Wakes whose turn it is: of hundreds that sleep, it alone.
+    fn wake(&self) {
+        if let Some(Some(thread)) = self.sleepers.get(self.current as usize) {
+            thread.unpark();
+        }
+    }
 }
 
 /// What a block that polls may do.
@@ -75,7 +87,7 @@ impl Crowd {
         let capacity = resident_blocks(geometry, fixed_shared).max(workers);
         let state = State { resident: workers, begun: workers, ..State::default() };
         let alternates = workers == 1;
-        Self { state: Mutex::new(state), turn: Condvar::new(), capacity, alternates }
+        Self { state: Mutex::new(state), capacity, alternates }
     }
 
     pub(crate) fn alternates(&self) -> bool {
@@ -108,13 +120,19 @@ impl Crowd {
     /// Waits for the turn of `me`, which has handed it over.
     pub(crate) fn wait(&self, me: u64, watched: &Watched) -> Turn {
         let mut state = self.lock();
+        let own = me as usize;
+        if state.sleepers.len() <= own {
+            state.sleepers.resize(own + 1, None);
+        }
+        state.sleepers[own] = Some(std::thread::current());
         while state.current != me {
             if watched.aborted() {
                 return Turn::Over;
             }
-            let soon = Duration::from_millis(50);
-            let waited = self.turn.wait_timeout(state, soon);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            drop(state);
+            // Nobody is told that the launch is over.
+            std::thread::park_timeout(Duration::from_millis(50));
+            state = self.lock();
         }
         Turn::Own
     }
@@ -132,13 +150,13 @@ impl Crowd {
     }
 
     fn hand_over(&self, mut state: MutexGuard<'_, State>, me: u64, watched: &Watched) -> Turn {
-        state.queue.push_back(me);
-        state.current = state.queue.pop_front().unwrap_or(me);
+        state.queue.push_front(me);
+        state.current = state.queue.pop_back().unwrap_or(me);
         if state.current == me {
             return Turn::Own;
         }
+        state.wake();
         drop(state);
-        self.turn.notify_all();
         self.wait(me, watched)
     }
 
@@ -148,12 +166,11 @@ impl Crowd {
         state.resident -= 1;
         state.queue.retain(|&other| other != me);
         if state.current == me
-            && let Some(next) = state.queue.pop_front()
+            && let Some(next) = state.queue.pop_back()
         {
             state.current = next;
         }
-        drop(state);
-        self.turn.notify_all();
+        state.wake();
     }
 }
 
