@@ -887,7 +887,7 @@ impl BlockCheck {
                 return Err(self.registers_used(thread, kind, pc));
             }
             let may_split = how.whole && len.is_power_of_two() && len <= StaticByte::WIDEST;
-            if may_split && (address % len != 0 || !self.launch.of_locals.is_empty()) {
+            if may_split && (!address.is_multiple_of(len) || !self.launch.of_locals.is_empty()) {
                 self.local_misaligned(thread, (address, len), kind, pc)?;
             }
             return Ok(None);
