@@ -35,9 +35,10 @@ pub(crate) fn temporary() -> std::io::Result<PathBuf> {
     }
     // What is compiled with these headers is run: nobody else may write them.
     let found = path.symlink_metadata()?;
-    match found.is_dir() && found.uid() == user && found.mode() & 0o022 == 0 {
-        true => Ok(path),
-        false => Err(IoError::other(format!("{}: others can write there", path.display()))),
+    if found.is_dir() && found.uid() == user && found.mode() & 0o022 == 0 {
+        Ok(path)
+    } else {
+        Err(IoError::other(format!("{}: others can write there", path.display())))
     }
 }
 

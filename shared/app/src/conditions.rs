@@ -86,9 +86,10 @@ impl Macros {
     /// A number, or a name that stands for one; a name that stands for nothing is 0.
     fn number(&self, text: &str) -> Option<i64> {
         let text = bare(text);
-        let value = match is_name(text) {
-            true => self.known.get(text).map_or("0", |value| value.as_str()),
-            false => text,
+        let value = if is_name(text) {
+            self.known.get(text).map_or("0", |value| value.as_str())
+        } else {
+            text
         };
         bare(value).trim_end_matches(['u', 'U', 'l', 'L']).parse().ok()
     }

@@ -295,10 +295,7 @@ fn split_name(text: &str) -> (Option<String>, &str) {
     let name = name.trim();
     let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && name.starts_with(|c: char| !c.is_ascii_digit());
-    match is_word && !rest.starts_with('=') {
-        true => (Some(name.to_owned()), rest),
-        false => (None, text),
-    }
+    if is_word && !rest.starts_with('=') { (Some(name.to_owned()), rest) } else { (None, text) }
 }
 
 const BUFFERS: &str = "in:TYPE[SHAPE][=FILL], inout:TYPE[SHAPE][=FILL] or out:TYPE[SHAPE]";

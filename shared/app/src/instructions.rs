@@ -252,13 +252,14 @@ pub(crate) fn definitions(arch: Arch) -> String {
             _ => format!(" with .{one}"),
         });
         let with: String = with.collect();
-        let _ = match on.has(arch) {
-            true => writeln!(text, "#define {name}"),
-            false => writeln!(
+        let _ = if on.has(arch) {
+            writeln!(text, "#define {name}")
+        } else {
+            writeln!(
                 text,
                 "extern \"C\" void {name}_() __attribute__((error(\"{instruction}{with}: \
                  expected {on}, got --arch {arch}\")));\n#define {name} {name}_(),"
-            ),
+            )
         };
     }
     text

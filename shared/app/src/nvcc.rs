@@ -121,12 +121,11 @@ impl Nvcc {
 fn run(mut command: Command) -> Result<(), Error> {
     let failed = |said: String| Error::Compile { summary: of_nvcc(&said), said };
     let output = command.output().map_err(|e| failed(e.to_string()))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let both = [output.stderr, output.stdout].concat();
-            Err(failed(String::from_utf8_lossy(&both).into_owned()))
-        }
+    if output.status.success() {
+        Ok(())
+    } else {
+        let both = [output.stderr, output.stdout].concat();
+        Err(failed(String::from_utf8_lossy(&both).into_owned()))
     }
 }
 

@@ -436,10 +436,7 @@ pub fn end_without_fail() {
 
 /// The program ends itself by `_exit` or `quick_exit`, which flush nothing.
 pub(crate) extern "C" fn end_at_once(status: c_int) {
-    match PROCESS.get() == Some(&std::process::id()) {
-        true => report(status, None),
-        false => end_forked(),
-    }
+    if PROCESS.get() == Some(&std::process::id()) { report(status, None) } else { end_forked() }
 }
 
 /// The exit code of a forked process in which something was found.
@@ -456,9 +453,10 @@ fn end_forked() {
 
 /// The program has ended, by `return` or by `exit`.
 extern "C" fn ended(status: c_int, _: *mut c_void) {
-    match PROCESS.get() == Some(&std::process::id()) {
-        true => report(status, flush_streams()),
-        false => end_forked(),
+    if PROCESS.get() == Some(&std::process::id()) {
+        report(status, flush_streams())
+    } else {
+        end_forked()
     }
 }
 

@@ -194,9 +194,10 @@ fn joined_launches(text: &str) -> String {
     let mut index = 0;
     while index < tokens.all.len() {
         let ends = |n: &usize| is_divided(*n, ">") || matches!(tokens.at(*n), ";" | "{" | "}");
-        let close = match is_divided(index, "<") {
-            true => (index + 3..tokens.all.len()).find(ends).filter(|&n| tokens.at(n) == ">"),
-            false => None,
+        let close = if is_divided(index, "<") {
+            (index + 3..tokens.all.len()).find(ends).filter(|&n| tokens.at(n) == ">")
+        } else {
+            None
         };
         if let Some(close) = close {
             join(index, "<");
@@ -451,9 +452,10 @@ impl<'a> Reader<'a> {
             }
             parameters.push(self.parameter(range, number, edits));
         }
-        let own = match template.is_empty() {
-            true => name.clone(),
-            false => format!("{name}<{}>", template.join(", ")),
+        let own = if template.is_empty() {
+            name.clone()
+        } else {
+            format!("{name}<{}>", template.join(", "))
         };
         let texts = |of: &dyn Fn(&(String, String)) -> String| -> Vec<String> {
             parameters.iter().map(of).collect()
@@ -461,11 +463,10 @@ impl<'a> Reader<'a> {
         let types = list.with(&texts(&|(t, _)| t.clone()), ", ");
         let passed = list.with(&texts(&|(_, n)| format!(", {n}")), "");
         // A list that #if divides is divided likewise here, on lines of its own.
-        let names = match list.has_conditions() {
-            true => {
-                format!("\"\" {}", list.with(&texts(&|(_, n)| format!("{n:?}")), " \",\" "))
-            }
-            false => format!("{:?}", list.with(&texts(&|(_, n)| n.clone()), ",")),
+        let names = if list.has_conditions() {
+            format!("\"\" {}", list.with(&texts(&|(_, n)| format!("{n:?}")), " \",\" "))
+        } else {
+            format!("{:?}", list.with(&texts(&|(_, n)| n.clone()), ","))
         };
         let behind = match (list.has_conditions(), self.rest_in_place(tokens.end(body))) {
             (true, None) => format!("\n#line {}\n", self.line(body)),
@@ -629,9 +630,10 @@ impl<'a> Reader<'a> {
         let sizes = &tokens.text[tokens.end(close)..tokens.start(end)];
         let element = format!("__typeof__({element}{sizes})");
         let range = tokens.start(word.min(shared))..tokens.start(end);
-        let new = match in_body {
-            true => format!("{element}* {name} = ({element}*)emu_dynamic_shared()"),
-            false => format!("static ::emu::Dynamic<{element}> {name}"),
+        let new = if in_body {
+            format!("{element}* {name} = ({element}*)emu_dynamic_shared()")
+        } else {
+            format!("static ::emu::Dynamic<{element}> {name}")
         };
         edits.push((range, new));
         self.keep_columns_behind(end, edits);

@@ -335,9 +335,10 @@ fn find<'a>(
         let mut names: Vec<String> =
             kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.shown_name())).collect();
         names.dedup();
-        let expected = match names.is_empty() {
-            true => "a file with kernels".into(),
-            false => format!("one of {}", names.join(", ")),
+        let expected = if names.is_empty() {
+            "a file with kernels".into()
+        } else {
+            format!("one of {}", names.join(", "))
         };
         Error::Argument(BadArgument::new("--kernel", expected, format!("'{}'", launch.kernel)))
     })
@@ -460,10 +461,7 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
             }
         };
     }
-    let scope = match launch.kernel.contains("::") {
-        true => "",
-        false => &kernel.scope,
-    };
+    let scope = if launch.kernel.contains("::") { "" } else { &kernel.scope };
     let size = |text: &mut String, name: &str, sizes: &[String]| {
         let sizes: Vec<String> = sizes.iter().map(|s| format!("unsigned({s})")).collect();
         let _ = write!(
@@ -635,9 +633,10 @@ fn of_compiler(said: &str, kernel: &Kernel) -> BadArgument {
             });
             let message = why.filter(|_| name == "kernel").unwrap_or_else(|| message.to_owned());
             // "expected C++ …, got expected …" would be hard to read.
-            let message = match message.starts_with("expected ") {
-                true => format!("an error: {message}"),
-                false => message,
+            let message = if message.starts_with("expected ") {
+                format!("an error: {message}")
+            } else {
+                message
             };
             BadArgument::new(title, "C++ that compiles", message)
         }

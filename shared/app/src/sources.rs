@@ -55,9 +55,10 @@ impl Sources {
         let mut units = Vec::new();
         for file in files {
             let is_of = |ending: &str| file.extension().is_some_and(|e| e == ending);
-            let text = match is_of("ptx") {
-                true => reader.module(file, &mut macros.clone())?,
-                false => reader.file(file, &mut macros.clone())?,
+            let text = if is_of("ptx") {
+                reader.module(file, &mut macros.clone())?
+            } else {
+                reader.file(file, &mut macros.clone())?
             };
             // nvcc hands other files to the host's compiler as they are.
             let is_cuda = ["cu", "cuh", "ptx"].into_iter().any(is_of);

@@ -178,9 +178,10 @@ impl Planned {
     /// brought when it is bound: a binding then has its own, for the caller's is used for something else between two runs.
     pub fn scratch_bytes(&self) -> usize {
         let mut scratch = self.plan.slots().iter().filter(|s| s.kind == SlotKind::Scratch);
-        match scratch.any(|facts| matches!(facts.initial, Initial::Bytes(_))) {
-            true => 0,
-            false => self.plan.scratch_bytes(),
+        if scratch.any(|facts| matches!(facts.initial, Initial::Bytes(_))) {
+            0
+        } else {
+            self.plan.scratch_bytes()
         }
     }
 
@@ -442,9 +443,12 @@ mod tests {
             let fresh: Vec<Lent> = planned
                 .slots()
                 .zip(&memory)
-                .map(|(facts, lent)| match facts.goes_in() {
-                    true => Lent::holding(lent.read(facts.bytes())),
-                    false => Lent::new(facts.bytes()),
+                .map(|(facts, lent)| {
+                    if facts.goes_in() {
+                        Lent::holding(lent.read(facts.bytes()))
+                    } else {
+                        Lent::new(facts.bytes())
+                    }
                 })
                 .collect();
             for turn in 0..3 {
@@ -494,9 +498,12 @@ mod tests {
         let own: HashMap<String, Lent> = [first, second]
             .into_iter()
             .flat_map(Planned::slots)
-            .map(|facts| match facts.goes_in() && of_whole.contains_key(&facts.name) {
-                true => (facts, Lent::holding(of_whole[&facts.name].read(facts.bytes()))),
-                false => (facts, Lent::new(facts.bytes())),
+            .map(|facts| {
+                if facts.goes_in() && of_whole.contains_key(&facts.name) {
+                    (facts, Lent::holding(of_whole[&facts.name].read(facts.bytes())))
+                } else {
+                    (facts, Lent::new(facts.bytes()))
+                }
             })
             .map(|(facts, lent)| (facts.name.clone(), lent))
             .collect();

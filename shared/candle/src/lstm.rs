@@ -211,10 +211,11 @@ fn planned(
         let (device, mut shapes) = (key.lab_device()?, key.shapes()?);
         let lengths = Shape { dtype: lab_device::DType::I64, sizes: vec![batch] };
         shapes.insert("lengths".to_owned(), lengths);
-        Ok(match is_tracked {
-            true => Planned::lstm_in_two_parts(&device, &shapes, network).map_err(wrapped)?.into(),
-            false => vec![Planned::lstm(&device, &shapes, network).map_err(wrapped)?],
-        })
+        Ok(if is_tracked {
+Planned::lstm_in_two_parts(&device, &shapes, network).map_err(wrapped)?.into()
+} else {
+vec![Planned::lstm(&device, &shapes, network).map_err(wrapped)?]
+})
     })
 }
 

@@ -290,10 +290,11 @@ fn call(
     let is_differentiable = |(name, _): &&Named| *name != "m0";
     let is_tracked = named.iter().filter(is_differentiable).any(|(_, t)| t.track_op());
 
-    let parts = match is_tracked && settings.options.forward_version.is_none() {
-        true => parts(&device, &named, &settings)?,
-        false => Plans::default(),
-    };
+    let parts = if is_tracked && settings.options.forward_version.is_none() {
+parts(&device, &named, &settings)?
+} else {
+Plans::default()
+};
     let (mut out, left) = match parts.first() {
         Some(first) => {
             let left = Left::new(first, &device)?;
@@ -315,10 +316,8 @@ fn call(
         output.is_differentiable = name != "mN";
         outputs.push(output);
     }
-    let results = match is_tracked {
-        false => outputs.into_iter().map(Output::alone).collect(),
-        true => {
-            let rows = out.into_iter().filter_map(|(name, output)| {
+    let results = if is_tracked {
+let rows = out.into_iter().filter_map(|(name, output)| {
                 let name = ["m", "n"].into_iter().find(|own| *own == name.as_str())?;
                 Some((name, output.alone()))
             });
@@ -328,8 +327,9 @@ fn call(
             let detached = named.into_iter().map(|(name, t)| (name, t.detach())).collect();
             let backward = MlstmBackward { settings, named: detached, rows, left, parts, device };
             joined(&inputs.iter().collect::<Vec<_>>(), outputs, backward)?
-        }
-    };
+} else {
+outputs.into_iter().map(Output::alone).collect()
+};
     let of = |index: usize| results.get(index).unwrap_or(&results[0]).clone();
     Ok([of(0), of(1), of(2), of(3)])
 }

@@ -159,10 +159,7 @@ fn run_by_nvcc(json: bool, options: &Options, arguments: &Arguments) -> Result<(
 fn run_built(json: bool, built: Built, how: &str, arguments: &Arguments) -> Result<(), Failure> {
     let first = &arguments.files[0];
     eprintln!("{} app: {}, {how}, on {}", own::name(), first.display(), built.arch());
-    let name = match Built::is_program(first) {
-        true => first.clone(),
-        false => first.with_extension(""),
-    };
+    let name = if Built::is_program(first) { first.clone() } else { first.with_extension("") };
     let all: Vec<String> = std::iter::once(name.display().to_string())
         .chain(arguments.arguments.iter().cloned())
         .collect();

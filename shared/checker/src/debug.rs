@@ -107,21 +107,19 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
     gdb.arg("--args").args(tool).arg("run").args(own()).arg("--debugged").arg(wanted.join(","));
     if arguments.batch {
         let failed = |e| Failure::file("gdb".as_ref(), e);
-        let status = match json {
-            false => gdb.status().map_err(failed)?,
-            true => {
-                let said = gdb.stderr(Stdio::inherit()).output().map_err(failed)?;
-                if said.status.success() {
-                    println!("{}", json!({ "gdb": String::from_utf8_lossy(&said.stdout) }));
-                }
-                said.status
+        let status = if json {
+            let said = gdb.stderr(Stdio::inherit()).output().map_err(failed)?;
+            if said.status.success() {
+                println!("{}", json!({ "gdb": String::from_utf8_lossy(&said.stdout) }));
             }
+            said.status
+        } else {
+            gdb.status().map_err(failed)?
         };
-        return match status.success() {
-            true => Ok(()),
-            false => {
-                Err(Failure::Unavailable("gdb: expected it to run the kernel, it did not".into()))
-            }
+        return if status.success() {
+            Ok(())
+        } else {
+            Err(Failure::Unavailable("gdb: expected it to run the kernel, it did not".into()))
         };
     }
     // gdb needs the script until it ends, and it ends when this process does.

@@ -48,9 +48,10 @@ pub fn read<C: Parser>(words: &[OsString]) -> Result<C, Unread> {
             // On a terminal with its colours.
             use std::io::IsTerminal as _;
             let styled = error.render();
-            Unread::Asked(match std::io::stdout().is_terminal() {
-                true => styled.ansi().to_string(),
-                false => styled.to_string(),
+            Unread::Asked(if std::io::stdout().is_terminal() {
+                styled.ansi().to_string()
+            } else {
+                styled.to_string()
             })
         }
         ErrorKind::ValueValidation => {
@@ -130,9 +131,10 @@ fn in_a_line(mut error: clap::Error) -> String {
         .split_whitespace()
         .take_while(|w| w.starts_with(|c: char| c.is_ascii_lowercase()))
         .collect();
-    let help = match command.is_empty() {
-        true => String::new(),
-        false => format!("; see {} --help", command.join(" ")),
+    let help = if command.is_empty() {
+        String::new()
+    } else {
+        format!("; see {} --help", command.join(" "))
     };
     format!("{}{help}", shown(said.trim(), 400))
 }

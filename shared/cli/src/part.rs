@@ -18,9 +18,10 @@ impl Part {
     /// not always the one at the same place: lists go through types or shapes in turn.
     pub(crate) fn takes(self, index: usize, len: usize) -> bool {
         let wanted = self.number - 1;
-        match len < self.of {
-            true => index == wanted % len,
-            false => (index + index / self.of) % self.of == wanted,
+        if len < self.of {
+            index == wanted % len
+        } else {
+            (index + index / self.of) % self.of == wanted
         }
     }
 

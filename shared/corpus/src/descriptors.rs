@@ -131,9 +131,10 @@ fn case(shape: &Shape, seed: u64) -> Case {
         }
         let mut a = vec![0.0; 64 * depth];
         for (row, k) in (0..64).flat_map(|r| (0..depth).map(move |k| (r, k))) {
-            a[row * depth + k] = match shape.registers {
-                true => draw(&mut dice),
-                false => values[of_a.place(row, k, bytes, shape.transposed[0]) / bytes],
+            a[row * depth + k] = if shape.registers {
+                draw(&mut dice)
+            } else {
+                values[of_a.place(row, k, bytes, shape.transposed[0]) / bytes]
             };
         }
         registers.extend(fragments(shape.of, &a, depth));

@@ -160,9 +160,10 @@ pub fn copy(device: &Device, seed: u64, stores: bool) -> Result<Option<Differs>,
     let raw = device.raw_buffer(MEMORY)?;
     // SAFETY: here and below: nothing is under way that uses it.
     unsafe { raw.write(0, &memory)? };
-    let (left, expected) = match stores {
-        false => load(device, &drawn, &raw, &memory)?,
-        true => store(device, &drawn, &raw, memory, &noise(!seed, ROOM))?,
+    let (left, expected) = if stores {
+        store(device, &drawn, &raw, memory, &noise(!seed, ROOM))?
+    } else {
+        load(device, &drawn, &raw, &memory)?
     };
     let byte = left.iter().zip(&expected).position(|(a, b)| a != b);
     Ok(byte.map(|byte| Differs { drawn, byte }))

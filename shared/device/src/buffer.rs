@@ -90,9 +90,10 @@ impl<T: Element> Buffer<T> {
     }
 
     fn as_long(&self, len: usize) -> Result<(), Error> {
-        match self.len() == len {
-            true => Ok(()),
-            false => Err(Error::Length { expected: self.len(), got: len }),
+        if self.len() == len {
+            Ok(())
+        } else {
+            Err(Error::Length { expected: self.len(), got: len })
         }
     }
 

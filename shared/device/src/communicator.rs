@@ -610,9 +610,10 @@ impl Drop for Nccl {
         {
             // SAFETY: alive, and nobody has it any more.
             unsafe {
-                match has_failed || cuda.enter().is_err() {
-                    true => self.api.abort(handle),
-                    false => self.api.destroy(handle),
+                if has_failed || cuda.enter().is_err() {
+                    self.api.abort(handle)
+                } else {
+                    self.api.destroy(handle)
                 }
             }
         }

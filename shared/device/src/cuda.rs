@@ -291,9 +291,10 @@ impl Cuda {
             Swizzle::Bytes64 => Mode::CU_TENSOR_MAP_SWIZZLE_64B,
             Swizzle::Bytes128 => Mode::CU_TENSOR_MAP_SWIZZLE_128B,
         };
-        let outside = match facts.nan {
-            true => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
-            false => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        let outside = if facts.nan {
+            Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+        } else {
+            Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
         };
         let mut made = sys::CUtensorMap { opaque: [0; 16] };
         self.enter()?;

@@ -157,9 +157,10 @@ impl DLTensor {
                 expected = expected.saturating_mul(size.max(1));
             }
         }
-        let bytes = match shape.contains(&0) {
-            true => Some(0),
-            false => shape.iter().try_fold(dtype.size(), |all, &size| all.checked_mul(size)),
+        let bytes = if shape.contains(&0) {
+            Some(0)
+        } else {
+            shape.iter().try_fold(dtype.size(), |all, &size| all.checked_mul(size))
         };
         let bytes = bytes.ok_or_else(|| format!("sizes {sizes:?}: more than memory has"))?;
         let address = (data as u64).checked_add(byte_offset);

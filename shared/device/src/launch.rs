@@ -295,9 +295,10 @@ impl Kernel {
     /// ```
     pub unsafe fn set_global<T: Element>(&self, name: &str, values: &[T]) -> Result<(), Error> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
-        let sized = |size: usize| match size == bytes.len() {
-            true => Ok(()),
-            false => {
+        let sized = |size: usize| {
+            if size == bytes.len() {
+                Ok(())
+            } else {
                 Err(Error::GlobalSize { name: name.to_owned(), expected: size, got: bytes.len() })
             }
         };

@@ -161,11 +161,10 @@ impl RawBuffer {
     }
 
     fn holds(&self, start: usize, bytes: usize) -> Result<(), Error> {
-        match start.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
-            true => Ok(()),
-            false => {
-                Err(Error::TooSmall { expected: start.saturating_add(bytes), got: self.bytes })
-            }
+        if start.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
+            Ok(())
+        } else {
+            Err(Error::TooSmall { expected: start.saturating_add(bytes), got: self.bytes })
         }
     }
 

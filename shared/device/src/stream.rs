@@ -101,9 +101,10 @@ impl Stream {
             return Ok(());
         };
         let other = other.and_then(|other| other.raw.as_ref());
-        match is_first {
-            true => cuda.order_streams(other, Some(own)),
-            false => cuda.order_streams(Some(own), other),
+        if is_first {
+            cuda.order_streams(other, Some(own))
+        } else {
+            cuda.order_streams(Some(own), other)
         }
     }
 

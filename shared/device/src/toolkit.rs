@@ -74,9 +74,10 @@ pub fn find_nvdisasm() -> Result<PathBuf, NoDisassembler> {
     directories.extend(std::env::split_paths(&on_path));
     let packages = python_packages().into_iter().map(|package| package.join("cu13/bin"));
     let packages: Vec<PathBuf> = packages.collect();
-    match packages.is_empty() {
-        true => looked.push("the nvidia packages of python3".into()),
-        false => looked.extend(packages.iter().map(|d| d.display().to_string())),
+    if packages.is_empty() {
+        looked.push("the nvidia packages of python3".into())
+    } else {
+        looked.extend(packages.iter().map(|d| d.display().to_string()))
     }
     directories.extend(packages);
     let mut files = directories.iter().map(|directory| directory.join("nvdisasm"));

@@ -852,9 +852,10 @@ impl BlockRunner {
             return Box::new(finding);
         }
         let collective = self.threads.iter().any(|t| t.state == State::Collective);
-        let fix = match collective {
-            true => "every lane that a mask names must come to the same collective, with that mask",
-            false => "all threads that have not exited must come to the same barrier",
+        let fix = if collective {
+            "every lane that a mask names must come to the same collective, with that mask"
+        } else {
+            "all threads that have not exited must come to the same barrier"
         };
         let finding = Finding::new(Kind::Deadlock, "deadlock: no thread of the block can go on");
         let mut finding = finding.standing(standing).fix(fix);

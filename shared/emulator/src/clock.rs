@@ -220,10 +220,7 @@ fn add<T: Clone>(
     if Arc::ptr_eq(own, other) || !exceeds(other, own) {
         return;
     }
-    match exceeds(own, other) {
-        true => add(Arc::make_mut(own), other),
-        false => own.clone_from(other),
-    }
+    if exceeds(own, other) { add(Arc::make_mut(own), other) } else { own.clone_from(other) }
 }
 
 type Shared = Option<Arc<Knowledge>>;
@@ -440,9 +437,10 @@ impl ThreadClock {
         let Some(view) = self.known.as_ref().and_then(|known| known.view(block)) else {
             return false;
         };
-        let (thread, below) = match access.stamp() < view.everybody {
-            true => (0, view.everybody),
-            false => (access.thread() + 1, view.of_thread(access.thread())),
+        let (thread, below) = if access.stamp() < view.everybody {
+            (0, view.everybody)
+        } else {
+            (access.thread() + 1, view.of_thread(access.thread()))
         };
         let is_known = access.stamp() < below;
         if is_known {

@@ -187,13 +187,12 @@ pub struct Sample {
 impl Sample {
     /// What an access costs that a warp makes at these addresses, counted from a multiple of 128 bytes.
     pub fn of(operation: Operation, bytes: usize, lanes: [Option<usize>; LANES]) -> Self {
-        let (cost, ideal) = match operation.shared() {
-            true => {
-                let there = (0..LANES).filter(|&l| lanes[l].is_some());
-                let mask = there.fold(0, |mask, l| mask | 1 << l);
-                wavefronts(&lanes.map(Option::unwrap_or_default), mask, bytes)
-            }
-            false => sectors(lanes.into_iter().flatten(), bytes),
+        let (cost, ideal) = if operation.shared() {
+            let there = (0..LANES).filter(|&l| lanes[l].is_some());
+            let mask = there.fold(0, |mask, l| mask | 1 << l);
+            wavefronts(&lanes.map(Option::unwrap_or_default), mask, bytes)
+        } else {
+            sectors(lanes.into_iter().flatten(), bytes)
         };
         Self { bytes, lanes, cost, ideal }
     }
@@ -347,9 +346,10 @@ impl Pending {
                     let present = (0..LANES).filter(|l| instance.lanes >> l & 1 == 1);
                     present.map(|l| instance.addresses[l])
                 };
-                let (cost, ideal) = match operation.shared() {
-                    true => wavefronts(&instance.addresses, instance.lanes, bytes),
-                    false => sectors(lanes(), bytes),
+                let (cost, ideal) = if operation.shared() {
+                    wavefronts(&instance.addresses, instance.lanes, bytes)
+                } else {
+                    sectors(lanes(), bytes)
                 };
                 let count = u64::from(instance.lanes.count_ones());
                 line.counts.add(&Counts {

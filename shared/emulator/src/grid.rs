@@ -240,13 +240,14 @@ pub unsafe fn launch(
     let checked = kernel.module().checked();
     // The checks want a run that is the same every time.
     let options = &Options { threads: if checked { 1 } else { options.threads }, ..*options };
-    let mut checks = match checked {
+    let mut checks = if checked {
         // SAFETY: the arguments are what the parameters say.
-        true => Some(
+        Some(
             unsafe { checks(kernel, geometry, arguments, config.overlap_previous, options) }
                 .map_err(|error| LaunchError::Host(error, name.to_owned()))?,
-        ),
-        false => None,
+        )
+    } else {
+        None
     };
     let launch = Launch {
         kernel,
@@ -528,10 +529,7 @@ impl Launch<'_> {
                     self.fail(Failure::Host(error));
                     return false;
                 }
-                match all.crowd.alternates() {
-                    true => all.crowd.wait(me, &self.watched),
-                    false => Turn::Own,
-                }
+                if all.crowd.alternates() { all.crowd.wait(me, &self.watched) } else { Turn::Own }
             }
             turn => turn,
         };
@@ -599,9 +597,10 @@ impl Launch<'_> {
         let _enlisted = self.watched.enlist();
         let _leave = Leave(baton, block);
         baton.take(block);
-        let runner = match self.watched.aborted() {
-            true => None,
-            false => self.runner(cluster.map(|c| (c.clone(), block))),
+        let runner = if self.watched.aborted() {
+            None
+        } else {
+            self.runner(cluster.map(|c| (c.clone(), block)))
         };
         let Some(mut runner) = runner else {
             baton.give_up();

@@ -89,10 +89,8 @@ fn spread(rows: &[[u16; 8]; LANES], transposed: bool) -> [[[u16; 2]; 4]; LANES] 
     std::array::from_fn(|lane| {
         let (g, t) = (lane / 4, lane % 4);
         std::array::from_fn(|matrix| {
-            [2 * t, 2 * t + 1].map(|i| match transposed {
-                false => rows[8 * matrix + g][i],
-                true => rows[8 * matrix + i][g],
-            })
+            [2 * t, 2 * t + 1]
+                .map(|i| if transposed { rows[8 * matrix + i][g] } else { rows[8 * matrix + g][i] })
         })
     })
 }

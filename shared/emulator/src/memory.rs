@@ -515,9 +515,8 @@ impl Arena {
         let book = self.book();
         let below = book.live.range(..=address).next_back().map(|(_, a)| *a);
         let above = book.live.range(address..).next().map(|(_, a)| *a);
-        let gap = |a: &Allocation| match address < a.base {
-            true => a.base - address,
-            false => address.saturating_sub(a.base + a.len),
+        let gap = |a: &Allocation| {
+            if address < a.base { a.base - address } else { address.saturating_sub(a.base + a.len) }
         };
         [below, above].into_iter().flatten().min_by_key(gap)
     }

@@ -377,10 +377,7 @@ impl Module {
         let (place, within) = self.place_within(pc);
         let mut all = std::iter::once(place).chain(within);
         let first = all.next().unwrap_or_default();
-        match is_header(&first) {
-            true => all.find(|place| !is_header(place)).unwrap_or(first),
-            false => first,
-        }
+        if is_header(&first) { all.find(|place| !is_header(place)).unwrap_or(first) } else { first }
     }
 
     fn symbols(&self) -> &Symbols {

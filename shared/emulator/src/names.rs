@@ -190,9 +190,12 @@ impl Names {
 
     /// The array that ends or begins nearest to this byte.
     pub(crate) fn nearest_array(&self, offset: usize) -> Option<&Array> {
-        let gap = |a: &&Array| match offset < a.offset {
-            true => a.offset - offset,
-            false => offset.saturating_sub(a.offset + a.bytes),
+        let gap = |a: &&Array| {
+            if offset < a.offset {
+                a.offset - offset
+            } else {
+                offset.saturating_sub(a.offset + a.bytes)
+            }
         };
         self.arrays.iter().min_by_key(gap)
     }

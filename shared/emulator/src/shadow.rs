@@ -250,10 +250,7 @@ impl Granule {
     #[inline(always)]
     pub(crate) fn usual(&self, generation: u32, writes: bool) -> bool {
         const ALL: u64 = INIT_ALL as u64;
-        let (looked_at, expected) = match writes {
-            true => (ALL << CONSTANT_SHIFT, 0),
-            false => (ALL, ALL),
-        };
+        let (looked_at, expected) = if writes { (ALL << CONSTANT_SHIFT, 0) } else { (ALL, ALL) };
         let looked_at = u64::from(u32::MAX) << 32 | GUARD | MBARRIER | WHOLE | ALL << 4 | looked_at;
         let expected = u64::from(generation) << 32 | WHOLE | ALL << 4 | expected;
         self.meta & looked_at == expected

@@ -347,9 +347,10 @@ fn what_divides(context: &libc::ucontext_t) -> &'static str {
     let (low, high) = (register(libc::REG_RAX), register(libc::REG_RDX));
     let is_least = |low: i64, high: i64, least: i64| low == least && high == -1;
     let narrow = is_least(i64::from(low as i32), i64::from(high as i32), i64::from(i32::MIN));
-    match narrow || is_least(low, high, i64::MIN) {
-        true => "division of the least integer, by -1 or zero: the quotient is no such integer",
-        false => "integer division by zero",
+    if narrow || is_least(low, high, i64::MIN) {
+        "division of the least integer, by -1 or zero: the quotient is no such integer"
+    } else {
+        "integer division by zero"
     }
 }
 

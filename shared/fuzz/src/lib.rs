@@ -113,9 +113,10 @@ impl Loader {
         let mut judge = |bytes: &[u8]| {
             let ended = self.judge(&path, bytes, &mut load);
             watch.ended();
-            match ended {
-                true => loaded += 1,
-                false => refused += 1,
+            if ended {
+                loaded += 1
+            } else {
+                refused += 1
             }
             ended
         };

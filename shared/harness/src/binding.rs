@@ -581,9 +581,10 @@ impl Binding {
         self.plan.check_own(slot)?;
         let facts = &self.plan.slots()[slot.index];
         assert_eq!(slot.range(), 0..facts.elements(), "a whole slot");
-        match facts.is_shared() {
-            true => Err(refuse(facts, "memory that is kept (Plan::keep)", "shared scratch".into())),
-            false => Ok((&self.memory[slot.index], facts)),
+        if facts.is_shared() {
+            Err(refuse(facts, "memory that is kept (Plan::keep)", "shared scratch".into()))
+        } else {
+            Ok((&self.memory[slot.index], facts))
         }
     }
 

@@ -138,10 +138,8 @@ impl Comparison {
 
     /// The largest share that an error takes of what is allowed, of the whole and of each element.
     pub fn share(&self) -> f64 {
-        let of_whole = match self.relative_error == 0.0 {
-            true => 0.0,
-            false => self.relative_error / self.bound,
-        };
+        let of_whole =
+            if self.relative_error == 0.0 { 0.0 } else { self.relative_error / self.bound };
         of_whole.max(self.element_share)
     }
 
@@ -335,10 +333,8 @@ impl<'a> Scale<'a> {
         };
         // Of magnitudes that are all finite the rows are not asked for.
         let is_asked = each.is_none_or(|all| all.iter().any(|m| !m.is_finite()));
-        let rows = match is_asked {
-            true => expected.chunks(columns).map(largest).collect(),
-            false => Vec::new(),
-        };
+        let rows =
+            if is_asked { expected.chunks(columns).map(largest).collect() } else { Vec::new() };
         Self { each, rows, columns }
     }
 

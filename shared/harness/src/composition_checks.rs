@@ -199,12 +199,11 @@ fn scratch_that_has_ended_is_used_again(device: &Device) {
             run.run().unwrap();
             assert_eq!(run.read(out).unwrap().values(), [9.0; N]);
         }
-        match keeps {
-            true => assert_eq!(run.read(first).unwrap().values(), [1.0; N]),
-            false => {
-                let expected = "expected memory that is kept (Plan::keep), got shared scratch";
-                assert!(said(run.read(first)).contains(expected));
-            }
+        if keeps {
+            assert_eq!(run.read(first).unwrap().values(), [1.0; N])
+        } else {
+            let expected = "expected memory that is kept (Plan::keep), got shared scratch";
+            assert!(said(run.read(first)).contains(expected));
         }
     }
     if device.kind() == DeviceKind::Cuda {

@@ -69,10 +69,7 @@ fn a_chain_that_overlaps(device: &Device) {
             let (plan, slot) = chain(device, n, overlaps).unwrap();
             let binder = plan.bind().upload("weights", &weights).unwrap();
             let binder = binder.upload("x", &first).unwrap();
-            let binder = match streamed {
-                true => binder.on(device.stream().unwrap()),
-                false => binder,
-            };
+            let binder = if streamed { binder.on(device.stream().unwrap()) } else { binder };
             let got = results(binder.finish().unwrap(), slot).unwrap();
             let same = got.iter().zip(&expected).all(|(g, e)| g == e);
             assert!(same && got.len() == n, "{overlaps} {streamed} on {}", device.name());

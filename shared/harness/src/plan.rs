@@ -607,9 +607,10 @@ impl Plan {
 
     /// Refuses a slot of another plan.
     pub(crate) fn check_own(&self, slot: Slot) -> Result<(), Error> {
-        match slot.plan == self.id {
-            true => Ok(()),
-            false => Err(Error::bad("slot", "one of this plan", "one of another")),
+        if slot.plan == self.id {
+            Ok(())
+        } else {
+            Err(Error::bad("slot", "one of this plan", "one of another"))
         }
     }
 

@@ -244,9 +244,10 @@ impl Measurement {
 pub(crate) fn check_date(date: &str) -> Result<(), String> {
     const LIKE: &str = "0000-00-00T00:00:00Z";
     let plain = |c: char| if c.is_ascii_digit() { '0' } else { c };
-    match date.chars().map(plain).eq(LIKE.chars()) {
-        true => Ok(()),
-        false => Err(format!("date: expected one as 2026-01-31T12:00:00Z, got '{date}'")),
+    if date.chars().map(plain).eq(LIKE.chars()) {
+        Ok(())
+    } else {
+        Err(format!("date: expected one as 2026-01-31T12:00:00Z, got '{date}'"))
     }
 }
 

@@ -53,10 +53,7 @@ impl Roofline {
     pub fn least_us(&self, cost: &Cost) -> (f64, Bound) {
         let memory = cost.bytes / self.copy_gbps * 1e-3;
         let arithmetic = self.peak_tflops.map_or(0.0, |peak| cost.flops / peak * 1e-6);
-        match arithmetic > memory {
-            true => (arithmetic, self.units),
-            false => (memory, Bound::Memory),
-        }
+        if arithmetic > memory { (arithmetic, self.units) } else { (memory, Bound::Memory) }
     }
 
     /// The least time over this one, in percent.

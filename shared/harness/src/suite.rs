@@ -64,14 +64,13 @@ impl Case {
         match &self.outcome {
             Err(message) => format!("{head}: {message}"),
             Ok(all) => {
-                let each = all.iter().map(|c| match c.passed() {
-                    false => c.complaint(),
-                    true => {
-                        let percent = 100.0 * c.element_share;
+                let each = all.iter().map(|c| if c.passed() {
+let percent = 100.0 * c.element_share;
                         let Comparison { name, relative_error, bound, .. } = c;
                         format!("{name}: error {relative_error:.2e}, bound {bound:.2e}, elements {percent:.0} %")
-                    }
-                });
+} else {
+c.complaint()
+});
                 format!("{head}: {}", each.collect::<Vec<_>>().join("; "))
             }
         }

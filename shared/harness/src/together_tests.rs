@@ -86,19 +86,20 @@ fn what_is_used_before_its_end_is_found() {
                 ranks.run(&[(call, sum.address(), sum.address())], &stream)?;
                 let f32s = DType::F32.into();
                 let n = (N / 2).into();
-                let early = match reads {
-                    true => device.kernel(&kernels::DEVICE, "add_to<float>")?.bind(
+                let early = if reads {
+                    device.kernel(&kernels::DEVICE, "add_to<float>")?.bind(
                         Launch::new(1, 128),
                         &[
                             ("x", sum.arg(f32s, 0..N, false)?),
                             ("out", other.arg(f32s, 0..N, true)?),
                             ("n", n),
                         ],
-                    )?,
-                    false => device.kernel(&kernels::DEVICE, "fill<float>")?.bind(
+                    )?
+                } else {
+                    device.kernel(&kernels::DEVICE, "fill<float>")?.bind(
                         Launch::new(1, 128),
                         &[("x", sum.arg(f32s, 0..N, true)?), ("value", 1f32.into()), ("n", n)],
-                    )?,
+                    )?
                 };
                 early.run(None)?;
             }

@@ -129,9 +129,10 @@ impl Setting {
     pub(crate) fn check(&self, value: &str) -> Result<(), Error> {
         let what = || format!("--set {}", self.name);
         if !self.choices.is_empty() {
-            return match self.choices.contains(&value) {
-                true => Ok(()),
-                false => Err(Error::bad(what(), self.choices.join(" or "), format!("'{value}'"))),
+            return if self.choices.contains(&value) {
+                Ok(())
+            } else {
+                Err(Error::bad(what(), self.choices.join(" or "), format!("'{value}'")))
             };
         }
         match value.parse::<f64>() {

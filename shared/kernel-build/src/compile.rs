@@ -226,9 +226,10 @@ impl Tools<'_> {
     ) -> Result<String, String> {
         // As its own compiler does, where a program's file is one of C.
         let is_c = source.extension().is_some_and(|e| e == "c");
-        let (language, own): (_, Vec<String>) = match is_c {
-            true => ("c", flags.iter().filter(|f| !f.starts_with("-std=")).cloned().collect()),
-            false => ("c++", flags.to_vec()),
+        let (language, own): (_, Vec<String>) = if is_c {
+            ("c", flags.iter().filter(|f| !f.starts_with("-std=")).cloned().collect())
+        } else {
+            ("c++", flags.to_vec())
         };
         let mut command = self.read(language, &own, build);
         command.arg("-S").arg(unit).arg("-o").arg(assembly);
@@ -428,9 +429,10 @@ pub(crate) fn with_aligned_shared(assembly: &str) -> String {
             let mut words = line.split_whitespace();
             let (directive, operand) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
             let is_alignment = directive == ".align";
-            match is_alignment && operand.parse().is_ok_and(|bytes: u32| bytes < 16) {
-                true => aligned += "\t.align 16\n",
-                false => aligned += line,
+            if is_alignment && operand.parse().is_ok_and(|bytes: u32| bytes < 16) {
+                aligned += "\t.align 16\n"
+            } else {
+                aligned += line
             }
             let is_other = directive == ".section" && !operand.starts_with(".tbss");
             if is_other || matches!(directive, ".text" | ".data" | ".bss") {

@@ -180,12 +180,11 @@ impl Stage {
                 .collect();
             let text = source.display().to_string();
             let place = place(&source, crate_name, file);
-            let object = |build: Build| match embed.has(entry, build) {
-                true => {
+            let object = |build: Build| {
+                if embed.has(entry, build) {
                     let object = out.join(build.file_name(&stem)).display().to_string();
                     Ok(format!("::lab_device::Object::embedded(include_bytes!({object:?}))"))
-                }
-                false => {
+                } else {
                     let kept = Kept::of(&source, entry, build, out)?.file();
                     Ok::<_, String>(format!("::lab_device::Object::at_first_use({kept:?})"))
                 }

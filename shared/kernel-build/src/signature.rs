@@ -33,9 +33,10 @@ impl Kernel {
         let (path, arguments) = instantiation.split_at(end);
         let constant = format!("lab_threads_of_{name}");
         let definition = format!("{} constexpr int {constant} = {};", self.head, self.threads);
-        let shared = match self.has_shared {
-            true => format!("{}_shared{arguments}", path.trim_end()),
-            false => "0".into(),
+        let shared = if self.has_shared {
+            format!("{}_shared{arguments}", path.trim_end())
+        } else {
+            "0".into()
         };
         Some([definition, format!("{constant}{arguments}"), shared])
     }

@@ -31,9 +31,10 @@ pub(crate) fn mark_waits(assembly: &str) -> String {
     }
     let mut marked = String::with_capacity(assembly.len());
     for (at, line) in lines.iter().enumerate() {
-        match awaited.contains(&at) {
-            true => marked += &line.replace(READ, AWAITED),
-            false => marked += line,
+        if awaited.contains(&at) {
+            marked += &line.replace(READ, AWAITED)
+        } else {
+            marked += line
         }
         marked.push('\n');
     }

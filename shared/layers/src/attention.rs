@@ -147,12 +147,11 @@ impl Tape<'_> {
             .add_forward(plan)
         };
         let attention = Attention::new(dtype, sizes, [split(q)?, split(k)?, split(v)?]);
-        let (outputs, saved) = match self.is_training() {
-            false => (attention.add_forward(self.plan)?, None),
-            true => {
-                let (outputs, saved) = attention.add_forward_saving(self.plan)?;
-                (outputs, Some(saved))
-            }
+        let (outputs, saved) = if self.is_training() {
+            let (outputs, saved) = attention.add_forward_saving(self.plan)?;
+            (outputs, Some(saved))
+        } else {
+            (attention.add_forward(self.plan)?, None)
         };
         let merge = MergeHeads {
             dtype,

@@ -217,12 +217,11 @@ impl Tape<'_> {
             bias: Some(bias),
             gates: None,
         };
-        let Gates { i, f } = match has_gates {
-            true => {
-                let of = |n| to.part(n * batch * heads, batch * heads);
-                Gates { i: of(0), f: of(1) }
-            }
-            false => capped.add_forward(self.plan)?,
+        let Gates { i, f } = if has_gates {
+            let of = |n| to.part(n * batch * heads, batch * heads);
+            Gates { i: of(0), f: of(1) }
+        } else {
+            capped.add_forward(self.plan)?
         };
         let step = VlstmStep {
             dtype,
@@ -285,13 +284,12 @@ impl Recurrence {
     }
 
     fn add_over_rows(&self, plan: &mut Plan, is_training: bool) -> Result<Added, Error> {
-        let (h, saved) = match is_training {
-            false => (self.over_rows().add_forward(plan)?, None),
-            true => {
-                let strides = [self.columns.all(); 3];
-                let (h, saved) = self.over_rows().add_forward_saving(plan, strides)?;
-                (h, Some(Upward::OverRows(saved)))
-            }
+        let (h, saved) = if is_training {
+            let strides = [self.columns.all(); 3];
+            let (h, saved) = self.over_rows().add_forward_saving(plan, strides)?;
+            (h, Some(Upward::OverRows(saved)))
+        } else {
+            (self.over_rows().add_forward(plan)?, None)
         };
         Ok((h, HeadLayout::PositionsFirst, saved))
     }

@@ -121,9 +121,10 @@ impl Tape<'_> {
             let dy = of_h.to_steps(plan, dout)?;
             // In f32 they are where they belong, unless something is there that they join.
             let is_direct = dtype == DType::F32 && !accumulates;
-            let own: Vec<Slot> = match is_direct {
-                true => gradients.clone(),
-                false => gradients.iter().map(|g| plan.scratch(dtype, g.len())).collect(),
+            let own: Vec<Slot> = if is_direct {
+                gradients.clone()
+            } else {
+                gradients.iter().map(|g| plan.scratch(dtype, g.len())).collect()
             };
             let dx = recurrent.add_backward(plan, &saved, dy, &own)?;
             let apart = own.into_iter().zip(gradients).filter(|_| !is_direct);

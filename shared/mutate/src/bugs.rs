@@ -113,9 +113,10 @@ impl Bugs {
             if entries.iter().any(|(b, _)| b.name == bug.name) {
                 return Err(refuse("name", "each name once".into(), bug.name.clone()));
             }
-            let path = match bug.file.starts_with("shared/") {
-                true => bug.file.clone(),
-                false => format!("{}/{}", sources.home, bug.file),
+            let path = if bug.file.starts_with("shared/") {
+                bug.file.clone()
+            } else {
+                format!("{}/{}", sources.home, bug.file)
             };
             let Some(text) = sources.text(&path) else {
                 let known: Vec<_> = sources.files().map(|f| f.0).collect();

@@ -36,9 +36,10 @@ impl Code {
         let object = object::File::parse(&*data).map_err(refuse)?;
         let mut all = Vec::new();
         for section in object.sections().filter(is_loaded) {
-            let mut bytes = match section.kind().is_bss() {
-                true => Vec::new(),
-                false => section.data().map_err(refuse)?.to_owned(),
+            let mut bytes = if section.kind().is_bss() {
+                Vec::new()
+            } else {
+                section.data().map_err(refuse)?.to_owned()
             };
             blank(&mut bytes, directory);
             all.push(Section {

@@ -23,9 +23,10 @@ impl Edit {
 
     /// Replaces the one place of `text` where `find` stands; else how many such places there are.
     pub(crate) fn of(file: &str, text: &str, find: &str, replacement: &str) -> Result<Self, usize> {
-        let places: Vec<_> = match find.is_empty() {
-            true => Vec::new(),
-            false => text.match_indices(find).map(|m| m.0).collect(),
+        let places: Vec<_> = if find.is_empty() {
+            Vec::new()
+        } else {
+            text.match_indices(find).map(|m| m.0).collect()
         };
         match places[..] {
             [at] => Ok(Self::new(file, text, at..at + find.len(), replacement.to_owned())),

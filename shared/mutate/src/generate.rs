@@ -183,9 +183,10 @@ impl<'a> Generator<'a> {
             return;
         }
         self.condition(condition);
-        match is_jump(then) {
-            true => self.replace(Operator::Guard, node, ";"),
-            false => self.replace(Operator::Guard, node, self.text(then)),
+        if is_jump(then) {
+            self.replace(Operator::Guard, node, ";")
+        } else {
+            self.replace(Operator::Guard, node, self.text(then))
         }
     }
 

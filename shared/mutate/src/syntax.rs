@@ -10,9 +10,12 @@ use crate::Error;
 /// The grammar and the parser do not fit together.
 pub(crate) fn parse(text: &str) -> Result<Tree, Error> {
     // The grammar takes a pragma between a loop and its body for the body. Bytes stay in place.
-    let blank = |line: &str| match line.trim_start().starts_with("#pragma") {
-        true => line.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }).collect(),
-        false => line.to_owned(),
+    let blank = |line: &str| {
+        if line.trim_start().starts_with("#pragma") {
+            line.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }).collect()
+        } else {
+            line.to_owned()
+        }
     };
     let clean: String = text.split_inclusive('\n').map(blank).collect();
     let refuse = |message: String| Error::File { path: "the CUDA grammar".into(), message };

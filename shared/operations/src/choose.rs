@@ -107,10 +107,7 @@ impl Pass {
 
     /// Those for tensors of these shapes.
     fn candidates_for(self, shapes: &Shapes) -> &'static [Candidate] {
-        match shapes.contains_key("cu_seqlens") {
-            true => self.packed_candidates(),
-            false => self.candidates(),
-        }
+        if shapes.contains_key("cu_seqlens") { self.packed_candidates() } else { self.candidates() }
     }
 
     /// The same in the order of the emulator's time.

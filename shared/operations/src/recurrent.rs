@@ -132,9 +132,10 @@ impl Recurrent {
             self.cell.states().iter().any(|s| of(s, "0") || of(&format!("d{s}"), "n"))
         };
         let shaped = |(name, sizes): (String, Vec<usize>)| {
-            let dtype = match is_state(&name) {
-                true => self.cell.dtype_of_state(&name, self.dtype),
-                false => self.dtype,
+            let dtype = if is_state(&name) {
+                self.cell.dtype_of_state(&name, self.dtype)
+            } else {
+                self.dtype
             };
             (name, Shape { dtype, sizes })
         };

@@ -213,20 +213,19 @@ impl Call<'_> {
         let sums = sums.collect::<Option<Vec<_>>>()?.join(", ");
         // A in registers is read when the thread has long gone on: there are variables of the program's own behind it.
         let in_registers = matches!(self.operands.get(1), Some(Operand::Vector(_)));
-        let (of_a, registers) = match in_registers {
-            false => (self.read(1, "uint64_t")?, "nullptr".to_owned()),
-            true => {
-                let of_one = |value| {
-                    let name = self.text.variable(value)?;
-                    Some(format!("::emu::ptx::register_of<decltype({name})>({name})"))
-                };
-                let all = self.vector(1)?.iter().map(of_one).collect::<Option<Vec<_>>>()?;
-                (all.len() == 4).then_some(())?;
-                (
-                    "0".into(),
-                    format!("::emu::ptx::side_by_side<const uint32_t>({{{}}})", all.join(", ")),
-                )
-            }
+        let (of_a, registers) = if in_registers {
+            let of_one = |value| {
+                let name = self.text.variable(value)?;
+                Some(format!("::emu::ptx::register_of<decltype({name})>({name})"))
+            };
+            let all = self.vector(1)?.iter().map(of_one).collect::<Option<Vec<_>>>()?;
+            (all.len() == 4).then_some(())?;
+            (
+                "0".into(),
+                format!("::emu::ptx::side_by_side<const uint32_t>({{{}}})", all.join(", ")),
+            )
+        } else {
+            (self.read(1, "uint64_t")?, "nullptr".to_owned())
         };
         let of_b = self.read(2, "uint64_t")?;
         let adds = match self.operands.get(3) {

@@ -122,9 +122,8 @@ impl Call<'_> {
             "e5m2x2" => Some("5, 2"),
             _ => None,
         };
-        let rectified = |value: String| match how.rectifies {
-            true => format!("::emu::ptx::rectified({value})"),
-            false => value,
+        let rectified = |value: String| {
+            if how.rectifies { format!("::emu::ptx::rectified({value})") } else { value }
         };
         let two = || {
             let [high, low] = [self.read(1, "float")?, self.read(2, "float")?];

@@ -167,12 +167,11 @@ impl Module {
         globals: &HashMap<String, Symbol>,
     ) -> Result<String, Error> {
         let Some(lines) = &function.body else {
-            return match BUILT_IN.iter().any(|(name, _)| *name == function.name) {
-                true => Ok(String::new()),
-                false => {
-                    let reason = format!("{}: expected a function with a body", function.name);
-                    Err(Error::new(function.line, reason))
-                }
+            return if BUILT_IN.iter().any(|(name, _)| *name == function.name) {
+                Ok(String::new())
+            } else {
+                let reason = format!("{}: expected a function with a body", function.name);
+                Err(Error::new(function.line, reason))
             };
         };
         let mut own = HashMap::new();
@@ -214,9 +213,10 @@ impl Module {
             match what {
                 What::Statement(Statement::Open) => {
                     let labels = scopes.next().unwrap_or_default();
-                    let declared = match labels.is_empty() {
-                        true => String::new(),
-                        false => format!("__label__ {};", labels.join(", ")),
+                    let declared = if labels.is_empty() {
+                        String::new()
+                    } else {
+                        format!("__label__ {};", labels.join(", "))
                     };
                     let _ = writeln!(body, "{{ {declared}");
                     text.registers.push(HashMap::new());

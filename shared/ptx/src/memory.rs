@@ -163,9 +163,10 @@ impl Call<'_> {
         let is_integer = kind.letter != 'f' && kind.cpp == cpp;
         let one = |n: usize, value: &str| {
             let place = format!("({cpp}*)({place} + {})", n * kind.bytes as usize);
-            let value = match cpp == kind.cpp {
-                true => value.to_owned(),
-                false => format!("::emu::ptx::as<{cpp}>({value})"),
+            let value = if cpp == kind.cpp {
+                value.to_owned()
+            } else {
+                format!("::emu::ptx::as<{cpp}>({value})")
             };
             let call = |name: &str| Some(format!("atomic{name}({place}, {value})"));
             match operation {
@@ -189,16 +190,16 @@ impl Call<'_> {
         let mut done = String::new();
         for (n, value) in values.iter().enumerate() {
             let call = one(n, value)?;
-            done += &match reduces {
-                true => format!("(void){call}; "),
-                false => {
-                    let to = self.vector(0)?.get(n)?;
-                    let raw = match cpp == kind.cpp {
-                        true => call,
-                        false => format!("::emu::ptx::as<{}>({call})", kind.cpp),
-                    };
-                    format!("{}; ", self.text.write(to, &raw)?)
-                }
+            done += &if reduces {
+                format!("(void){call}; ")
+            } else {
+                let to = self.vector(0)?.get(n)?;
+                let raw = if cpp == kind.cpp {
+                    call
+                } else {
+                    format!("::emu::ptx::as<{}>({call})", kind.cpp)
+                };
+                format!("{}; ", self.text.write(to, &raw)?)
             };
         }
         let fence = |word: &str| {

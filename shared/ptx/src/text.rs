@@ -142,9 +142,10 @@ impl Text<'_> {
                 let (Value::Register(name) | Value::Special(name)) = value else {
                     return Some(format!("::emu::ptx::as<{cpp}>({variable})"));
                 };
-                match self.register(name) == Some(cpp) {
-                    true => Some(variable),
-                    false => Some(format!("::emu::ptx::as<{cpp}>({variable})")),
+                if self.register(name) == Some(cpp) {
+                    Some(variable)
+                } else {
+                    Some(format!("::emu::ptx::as<{cpp}>({variable})"))
                 }
             }
         }

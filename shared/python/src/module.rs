@@ -37,9 +37,12 @@ fn raise(error: Error) -> PyErr {
 /// Does what may take long: of the emulator's on other threads and until Ctrl-C, a handler of which that raises ends it; of a
 /// GPU's on this thread, whose context PyTorch has set.
 fn away<T: Send>(py: Python<'_>, emulated: bool, work: impl FnOnce() -> T + Send) -> PyResult<T> {
-    py.detach(|| match emulated {
-        true => run_away(work, || Python::attach(|py| py.check_signals())),
-        false => Ok(work()),
+    py.detach(|| {
+        if emulated {
+            run_away(work, || Python::attach(|py| py.check_signals()))
+        } else {
+            Ok(work())
+        }
     })
 }
 
@@ -202,9 +205,10 @@ fn plan_lstm(
     let planned = || {
         let network = Network { layers, bidirectional, bias, ..Network::lstm(inputs, hidden) };
         let (device, shapes) = (device(on)?, shapes_of(tensors)?);
-        Ok(match training {
-            true => Planned::lstm_in_two_parts(&device, &shapes, network)?.into(),
-            false => vec![Planned::lstm(&device, &shapes, network)?],
+        Ok(if training {
+            Planned::lstm_in_two_parts(&device, &shapes, network)?.into()
+        } else {
+            vec![Planned::lstm(&device, &shapes, network)?]
         })
     };
     let parts: Vec<Planned> = away(py, is_emulated(on), planned)?.map_err(raise)?;

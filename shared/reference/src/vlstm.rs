@@ -190,9 +190,10 @@ fn rows(x: Inputs<'_>, m0: f64, sizes: Sizes) -> impl Iterator<Item = Rows> {
     let mut forgotten = Vec::with_capacity(positions);
     let (mut start, mut sum) = (None, 0.0);
     for (t, &f) in x.f.iter().enumerate() {
-        match f <= SHUT {
-            true => (start, sum) = (Some(t), 0.0),
-            false => sum += log_sigmoid(f),
+        if f <= SHUT {
+            (start, sum) = (Some(t), 0.0)
+        } else {
+            sum += log_sigmoid(f)
         }
         forgotten.push((start, sum));
     }

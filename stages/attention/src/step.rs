@@ -318,9 +318,10 @@ fn nan_reaches_its_heads_alone(version: &dyn Version, device: &Device) {
         let after = output_of(version, device, &with(&inputs, name, at..at + 1, f64::NAN));
         for head in 0..nh {
             let own = head * d..(head + 1) * d;
-            match touched.contains(&head) {
-                true => assert!(after[own].iter().any(|x| x.is_nan()), "{name}: head {head}"),
-                false => assert_eq!(after[own.clone()], before[own], "{name}: head {head}"),
+            if touched.contains(&head) {
+                assert!(after[own].iter().any(|x| x.is_nan()), "{name}: head {head}")
+            } else {
+                assert_eq!(after[own.clone()], before[own], "{name}: head {head}")
             }
         }
     }

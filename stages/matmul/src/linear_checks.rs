@@ -327,9 +327,10 @@ pub(crate) fn what_a_layer_cannot_take_is_refused(device: &Device) {
     let lies = [Lies::AcrossK; 2];
     let narrow = Product { sizes: [1, 4, 4, 32], lies, a: long, b: long, c: few, ..product };
     let outcome = narrow.add(&mut plan).map_err(|e| e.to_string());
-    match is_emulator {
-        true => assert!(outcome.unwrap_err().starts_with("M: expected a multiple of 8")),
-        false => outcome.unwrap(),
+    if is_emulator {
+        assert!(outcome.unwrap_err().starts_with("M: expected a multiple of 8"))
+    } else {
+        outcome.unwrap()
     }
     product.add(&mut plan).unwrap();
 }

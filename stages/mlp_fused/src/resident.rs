@@ -45,9 +45,10 @@ pub(crate) fn launch_steps(run: &mut StepsPlan, may_cluster: bool) -> Result<(),
     let launch = kernel.grid([BLOCKS as u32, 1, 1])?.shared(bytes);
     let cluster = launch.cluster(BLOCKS as u32);
     let clustered = may_cluster && kernel.resident_clusters(&cluster)? > 0;
-    let (launch, numbers, flags) = match clustered {
-        true => (cluster, 1, 1),
-        false => (launch.cooperative(), BLOCKS * 2 * box_numbers(room), BLOCKS),
+    let (launch, numbers, flags) = if clustered {
+        (cluster, 1, 1)
+    } else {
+        (launch.cooperative(), BLOCKS * 2 * box_numbers(room), BLOCKS)
     };
     // The kernel is promised that what it reads is not what it writes.
     let [[emb, w1, b1, w2, b2], [emb_to, w1_to, b1_to, w2_to, b2_to]] = run.before_and_after();

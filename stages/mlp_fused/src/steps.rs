@@ -154,10 +154,8 @@ impl StepsPlan {
         ]);
         let binding = Rc::new(RefCell::new(plan.bind().upload_inputs(&uploads)?.finish()?));
         let recorded = Rc::clone(&binding);
-        let graph = match graph {
-            true => Some(device.graph(move || recorded.borrow_mut().run())?),
-            false => None,
-        };
+        let graph =
+            if graph { Some(device.graph(move || recorded.borrow_mut().run())?) } else { None };
         Ok(Steps { graph, binding, layout: *layout, inputs: inputs.clone() })
     }
 }

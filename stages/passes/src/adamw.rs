@@ -105,9 +105,12 @@ impl AdamW {
             let got = if copy.is_some() { "one" } else { "none" };
             return Err(Error::bad(format!("copy of {NAME}"), expected, got));
         }
-        let positive = |name: &str, value: f64| match value > 0.0 && value.is_finite() {
-            true => Ok(()),
-            false => Err(Error::bad(format!("{name} of {NAME}"), "a finite number above 0", value)),
+        let positive = |name: &str, value: f64| {
+            if value > 0.0 && value.is_finite() {
+                Ok(())
+            } else {
+                Err(Error::bad(format!("{name} of {NAME}"), "a finite number above 0", value))
+            }
         };
         self.max_norm.map_or(Ok(()), |norm| positive("max_norm", norm))?;
         positive("eps", self.eps)?;

@@ -215,9 +215,10 @@ impl Version for Slstm {
         let (dtype, state) = (request.dtype, [b, nh, dh]);
         let mut all: Vec<(&str, Argument)> = Vec::new();
         for input in self.info.inputs {
-            let slot = match request.has(input.name) {
-                true => request.input(&mut plan, input.name),
-                false => plan.zeros(input.always.unwrap_or(dtype), b * nh * dh),
+            let slot = if request.has(input.name) {
+                request.input(&mut plan, input.name)
+            } else {
+                plan.zeros(input.always.unwrap_or(dtype), b * nh * dh)
             };
             all.push((input.name, slot.into()));
         }

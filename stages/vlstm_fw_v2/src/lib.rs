@@ -248,9 +248,10 @@ impl Pairs {
         let of_gates = one_a_block("B NH", heads)?;
         let slices = dhhv.div_ceil(instance.size("VALUE"));
         let parts = one_a_block("B NH ceil(S / L) slices of V", heads * tiles * slices)?;
-        let blocks = match self.kernel == PERSISTENT.kernel {
-            true => parts.min(device.facts().multiprocessors),
-            false => parts,
+        let blocks = if self.kernel == PERSISTENT.kernel {
+            parts.min(device.facts().multiprocessors)
+        } else {
+            parts
         };
 
         let slot = |name: &str| plan.slot(name).expect("a slot of the forward pass");

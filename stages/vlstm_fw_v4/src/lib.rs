@@ -225,10 +225,7 @@ impl Version for Walk {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        match self.segments {
-            true => vec![self.source, ROLES.source],
-            false => vec![self.source],
-        }
+        if self.segments { vec![self.source, ROLES.source] } else { vec![self.source] }
     }
 
     fn test_shapes(&self) -> Vec<Dims> {

@@ -251,9 +251,10 @@ impl Version for Gradients {
         let gates = self.forward.launch(&mut plan, Forward { dims, dtype, eps })?;
         let (row, column, length) = (gates.row, gates.column, gates.length);
         let exponent = plan.scratch(DType::F32, 2 * heads * length);
-        let rho = match exact {
-            true => plan.scratch(DType::F32, heads * length),
-            false => plan.zeros(DType::F32, heads * length),
+        let rho = if exact {
+            plan.scratch(DType::F32, heads * length)
+        } else {
+            plan.zeros(DType::F32, heads * length)
         };
         let scope = scope
             .with(arguments![row, column, exponent, rho, length, eps, together: gates.together])
@@ -278,9 +279,10 @@ impl Version for Gradients {
         let [sums, shares] = [s, tiles * length].map(|each| plan.scratch(DType::F32, heads * each));
         let scope = scope.with(arguments![sums, shares, tiles, L: rows]);
         for (past, instance) in [SIDE, rows].into_iter().zip(of_pairs) {
-            let scope = match self.by_tma() {
-                true => Self::by_maps(&plan, &scope, request, [rows, past])?,
-                false => scope.clone(),
+            let scope = if self.by_tma() {
+                Self::by_maps(&plan, &scope, request, [rows, past])?
+            } else {
+                scope.clone()
             };
             let kernel = device.load(instance)?;
             let grid = kernel.grid([blocks(heads * tiles)?, 1, 1])?;

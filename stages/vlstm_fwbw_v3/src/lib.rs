@@ -240,10 +240,8 @@ impl Version for Gradients {
         let [dn_part, dn] = [(); 2].map(|()| plan.scratch(F32, all * dhqk));
         let of_n = if exact { dhqk.div_ceil(CELLS_A_WARP) } else { 0 };
         let carrying = dhqk.div_ceil(TILE[0]) * dhhv.div_ceil(TILE[1]);
-        let warps = match self.carries {
-            true => carrying * WALKING_WARPS,
-            false => dhqk * dhhv / CELLS_A_WARP + of_n,
-        };
+        let warps =
+            if self.carries { carrying * WALKING_WARPS } else { dhqk * dhhv / CELLS_A_WARP + of_n };
         let products = plan.scratch(F32, all * warps);
         let q_dq = plan.scratch(F32, heads * s);
         let slot = |name: &str| plan.slot(name).expect("of the family");

@@ -50,9 +50,10 @@ fn rows(tensor: &Tensor, from: usize, to: usize, keep_axis: bool) -> Tensor {
     let columns = tensor.shape.get(3).copied().unwrap_or(1);
     let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
     let values: Vec<f64> = tensor.values().chunks(s * columns).flat_map(of_head).collect();
-    match keep_axis {
-        true => shape[2] = to - from,
-        false => _ = shape.remove(2),
+    if keep_axis {
+        shape[2] = to - from
+    } else {
+        _ = shape.remove(2)
     }
     Tensor::rounded(tensor.dtype, &shape, &values)
 }

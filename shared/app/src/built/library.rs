@@ -55,8 +55,9 @@ fn compile(root: &Path, version: u32, arch: Arch, exports: &Path, to: &Path) -> 
         .arg(compat.join("cudart/cudart.cpp"))
         .output()
         .map_err(|e| failed(e.to_string()))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(failed(String::from_utf8_lossy(&output.stderr).into_owned())),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 }

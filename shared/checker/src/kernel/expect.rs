@@ -121,13 +121,14 @@ impl Expected {
             return Ok(());
         };
         let found = Command::new("python3").args(["-c", "import numpy"]).output();
-        match found.is_ok_and(|output| output.status.success()) {
-            true => Ok(()),
-            false => Err(bad(
+        if found.is_ok_and(|output| output.status.success()) {
+            Ok(())
+        } else {
+            Err(bad(
                 &format!("--expect {name}"),
                 "python3 with numpy for an expression, or @FILE.safetensors[TENSOR]",
                 "no python3 that imports numpy (pip install numpy)",
-            )),
+            ))
         }
     }
 
@@ -269,9 +270,10 @@ fn evaluate(outcome: &Outcome, expressions: &[(&str, &str)]) -> Result<Vec<Value
         // Floating-point values are f64 there: what is expected is computed better than the kernel does.
         let dtype = if part.is_float() { "<f8" } else { "<i8" };
         let values = decode(part, before);
-        let bytes: Vec<u8> = match part.is_float() {
-            true => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            false => values.iter().flat_map(|v| (*v as i64).to_le_bytes()).collect(),
+        let bytes: Vec<u8> = if part.is_float() {
+            values.iter().flat_map(|v| v.to_le_bytes()).collect()
+        } else {
+            values.iter().flat_map(|v| (*v as i64).to_le_bytes()).collect()
         };
         write(&array.name, &bytes)?;
         arrays.push(json!({ "name": array.name, "dtype": dtype, "shape": array.tensor.shape }));
@@ -279,9 +281,12 @@ fn evaluate(outcome: &Outcome, expressions: &[(&str, &str)]) -> Result<Vec<Value
     let numbers: serde_json::Map<_, _> = outcome
         .numbers
         .iter()
-        .map(|(name, value)| match value.fract() == 0.0 && value.abs() < 9e15 {
-            true => (name.clone(), json!(*value as i64)),
-            false => (name.clone(), json!(value)),
+        .map(|(name, value)| {
+            if value.fract() == 0.0 && value.abs() < 9e15 {
+                (name.clone(), json!(*value as i64))
+            } else {
+                (name.clone(), json!(value))
+            }
         })
         .collect();
     let expect = expressions.iter().map(|(name, text)| {

@@ -60,9 +60,10 @@ fn signature(kernel: &Kernel) -> String {
         None => kernel.parameters.iter().map(|(t, name)| (&t[..], &name[..])).collect(),
     };
     let parameters = own.into_iter().map(|(of_type, name)| format!("{of_type} {name}"));
-    let template = match kernel.template.is_empty() {
-        true => String::new(),
-        false => format!("<{}>", kernel.template.join(", ")),
+    let template = if kernel.template.is_empty() {
+        String::new()
+    } else {
+        format!("<{}>", kernel.template.join(", "))
     };
     let (scope, name) = (kernel.shown_scope(), kernel.shown_name());
     format!("{scope}{name}{template}({})", parameters.collect::<Vec<_>>().join(", "))
@@ -141,9 +142,10 @@ fn guess(kernel: &Kernel, of_type: &str) -> Guess {
 /// In quotes where a shell would take it apart.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "=:,._-/@+".contains(c);
-    match word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    if word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
@@ -258,9 +260,10 @@ fn instance(kernel: &Kernel, block_rank: usize) -> String {
             _ => "256",
         })
         .collect();
-    match values.is_empty() {
-        true => format!("{scope}{name}"),
-        false => format!("{scope}{name}<{}>", values.join(", ")),
+    if values.is_empty() {
+        format!("{scope}{name}")
+    } else {
+        format!("{scope}{name}<{}>", values.join(", "))
     }
 }
 

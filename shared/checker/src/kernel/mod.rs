@@ -369,9 +369,10 @@ fn judge(
         sarif::write(path, outcome)?;
     }
     let code = report::code(outcome, &comparisons, arguments.strict);
-    match json {
-        true => println!("{}", report::as_json(&launched, &comparisons, mode, code)),
-        false => report::print(&launched, &comparisons, mode, targets),
+    if json {
+        println!("{}", report::as_json(&launched, &comparisons, mode, code))
+    } else {
+        report::print(&launched, &comparisons, mode, targets)
     }
     report::verdict(outcome, &comparisons, arguments.strict)
 }
@@ -388,9 +389,10 @@ fn profile_of(json: bool, file: &Path, arguments: &Arguments, seed: u64) -> Resu
     let verdict = report::verdict(outcome, &[], arguments.strict);
     // What is told of a launch that is wrong is what is wrong.
     if verdict.is_err() {
-        match json {
-            true => println!("{}", report::as_json(&launched, &[], Mode::Counted, 3)),
-            false => report::print(&launched, &[], Mode::Counted, &Targets::default()),
+        if json {
+            println!("{}", report::as_json(&launched, &[], Mode::Counted, 3))
+        } else {
+            report::print(&launched, &[], Mode::Counted, &Targets::default())
         }
         return verdict;
     }
@@ -406,10 +408,11 @@ fn profile_of(json: bool, file: &Path, arguments: &Arguments, seed: u64) -> Resu
         println!("{all}");
         return Ok(());
     }
-    match outcome.findings.is_empty() {
-        true => println!("{}", report::title(outcome)),
+    if outcome.findings.is_empty() {
+        println!("{}", report::title(outcome))
+    } else {
         // Formal ones.
-        false => report::print(&launched, &[], Mode::Counted, &Targets::default()),
+        report::print(&launched, &[], Mode::Counted, &Targets::default())
     }
     println!("{CAVEAT}\n");
     print_counted(&counted);

@@ -146,9 +146,10 @@ impl Resolved {
                 (None, Some(sizes)) => sizes.texts(),
                 (None, None) => return Err(bad(option, like, "none")),
             };
-            match (1..=3).contains(&all.len()) && all.iter().all(|s| !s.is_empty()) {
-                true => Ok(all),
-                false => Err(bad(option, "1 to 3 sizes", &format!("'{}'", all.join(",")))),
+            if (1..=3).contains(&all.len()) && all.iter().all(|s| !s.is_empty()) {
+                Ok(all)
+            } else {
+                Err(bad(option, "1 to 3 sizes", &format!("'{}'", all.join(","))))
             }
         };
         let grid = sizes("--grid", &arguments.grid, &written.grid, "blocks, such as 4 or 4,2")?;

@@ -141,9 +141,10 @@ fn number(value: f64, part: Component) -> String {
 fn summary(values: &[f64]) -> [f64; 3] {
     let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
     let sum: f64 = values.iter().sum();
-    match sum.is_nan() {
-        true => [f64::NAN; 3],
-        false => [fold(f64::min), fold(f64::max), sum / values.len() as f64],
+    if sum.is_nan() {
+        [f64::NAN; 3]
+    } else {
+        [fold(f64::min), fold(f64::max), sum / values.len() as f64]
     }
 }
 

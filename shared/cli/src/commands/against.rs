@@ -64,12 +64,13 @@ impl Then {
             known.dedup();
             let of = device.map_or(String::new(), |device| format!(" on {}", device.name));
             let revision = shown(revision, 60);
-            let message = match known.is_empty() {
-                true => format!("{argument}: there is no record{of} in {}", directory.display()),
-                false => format!(
+            let message = if known.is_empty() {
+                format!("{argument}: there is no record{of} in {}", directory.display())
+            } else {
+                format!(
                     "{argument}: expected the commit of a record{of}, one of {}, got '{revision}'",
                     known.join(", ")
-                ),
+                )
             };
             return Err(Failure::Usage(message));
         };

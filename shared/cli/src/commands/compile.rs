@@ -102,9 +102,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         named(stage)?;
     }
     let nvrtc = Nvrtc::get()?;
-    let language = match arguments.sass {
-        true => Language::Sass(toolkit::find_nvdisasm().map_err(lab_device::Error::from)?),
-        false => Language::Ptx,
+    let language = if arguments.sass {
+        Language::Sass(toolkit::find_nvdisasm().map_err(lab_device::Error::from)?)
+    } else {
+        Language::Ptx
     };
     let start = Instant::now();
     let one = arguments.ptx || arguments.sass || arguments.resources || arguments.against.is_some();
@@ -204,16 +205,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         );
         return judge(&complaints);
     }
-    let mut shown = match arguments.resources {
-        true => table(&RESOURCES),
-        false => table(&[
+    let mut shown = if arguments.resources {
+        table(&RESOURCES)
+    } else {
+        table(&[
             "kernel",
             "arch",
             ">registers",
             ">shared, bytes",
             ">stack, bytes",
             ">spilled, bytes",
-        ]),
+        ])
     };
     for row in &rows {
         let r = &row.resources;
@@ -329,9 +331,10 @@ fn show_listing(
             ),
             source.file.to_owned(),
         ];
-        let lines = match arguments.in_order {
-            true => show::in_order(kernel),
-            false => show::beside_source(source.source, kernel, most, width),
+        let lines = if arguments.in_order {
+            show::in_order(kernel)
+        } else {
+            show::beside_source(source.source, kernel, most, width)
         };
         for line in head.iter().chain(&lines) {
             let (line, is_cut) = cut(line, width);

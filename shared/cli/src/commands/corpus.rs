@@ -133,10 +133,8 @@ fn by_lines(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
         return run_maps(common);
     }
     let device = common.open()?;
-    let all = match arguments.formal {
-        true => formal().into_iter().chain(beyond()).collect(),
-        false => cases(),
-    };
+    let all =
+        if arguments.formal { formal().into_iter().chain(beyond()).collect() } else { cases() };
     hold_all(all.into_iter().filter(|c| c.bug().is_none()), &device)
 }
 
@@ -235,9 +233,10 @@ fn run_maps(common: &Common) -> Result<(), Failure> {
 /// Runs a right case and compares; runs a bug and says nothing.
 fn hold(case: &Case, device: &Device) -> Result<(), Failure> {
     let outputs = run_case(case, device)?;
-    match case.holds(&outputs) {
-        true => Ok(()),
-        false => Err(Failure::Wrong(format!("{}: its outputs are wrong", case.name))),
+    if case.holds(&outputs) {
+        Ok(())
+    } else {
+        Err(Failure::Wrong(format!("{}: its outputs are wrong", case.name)))
     }
 }
 
@@ -276,9 +275,10 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
     all.extend(formal().into_iter().chain(beyond()));
     let Some(at) = all.iter().position(|c| c.name == name) else {
         let names: Vec<&str> = all.iter().map(|c| c.name).collect();
-        let expected = match words::near(&names, name).is_empty() {
-            true => "one that `lab dev corpus` lists".to_owned(),
-            false => words::known_names(&names, name, "lab dev corpus"),
+        let expected = if words::near(&names, name).is_empty() {
+            "one that `lab dev corpus` lists".to_owned()
+        } else {
+            words::known_names(&names, name, "lab dev corpus")
         };
         let name = shown(name, 60);
         return Err(Failure::Usage(format!("case: expected {expected}, got '{name}'")));
@@ -347,9 +347,10 @@ fn print_counted(common: &Common) -> Result<(), Failure> {
                              "nsight": { "requests": requests, "cost": cost } }));
         }
     }
-    match common.json {
-        true => println!("{}", json!({ "counted": all })),
-        false => println!("{rows}"),
+    if common.json {
+        println!("{}", json!({ "counted": all }))
+    } else {
+        println!("{rows}")
     }
     Ok(())
 }

@@ -179,9 +179,10 @@ fn watch(
 }
 
 fn tell_one(common: &Common, what: &str, text: &str) {
-    match common.json {
-        true => println!("{}", json!({ what: text })),
-        false => println!("{}", text.trim_end()),
+    if common.json {
+        println!("{}", json!({ what: text }))
+    } else {
+        println!("{}", text.trim_end())
     }
 }
 
@@ -336,9 +337,10 @@ impl Task {
                 println!("It was solved, and does not count as solved any more.");
             }
             println!("{name} ({}): {task}\n", self.stage.name);
-            let place = match given.contains("TODO") {
-                true => ", where it says TODO",
-                false => ". No TODO marks the place: to find it is a part of the task",
+            let place = if given.contains("TODO") {
+                ", where it says TODO"
+            } else {
+                ". No TODO marks the place: to find it is a part of the task"
             };
             println!("Edit {file}{place}.");
             println!("To judge it: {} exercise {name} (at each save: --watch)", own::shell());
@@ -369,12 +371,13 @@ impl Task {
         let each = Duration::from_secs(LIMIT) / files.len().max(1) as u32;
         let limits = files.iter().map(|file| ((*file).to_owned(), each)).collect();
         let judge = Judge { limits, ..Suite::Stage(stage).judge(LIMIT, false, workers)? };
-        let verdict = match tested {
-            true => match judge.run(Some(&planted), &files)? {
+        let verdict = if tested {
+            match judge.run(Some(&planted), &files)? {
                 Verdict::Caught(how, said) => Verdict::Caught(how, self.of_reader(&planted, &said)),
                 other => other,
-            },
-            false => Verdict::Survived,
+            }
+        } else {
+            Verdict::Survived
         };
         if verdict != Verdict::Survived {
             return Ok(Outcome::of(verdict));
@@ -445,9 +448,10 @@ fn piece(path: &str, whole: &str, cut: &Cut) -> Option<String> {
     let at = whole.find(&cut.find)?;
     let start = whole[..at].rfind('\n').map_or(0, |i| i + 1);
     let after = at + cut.find.len();
-    let end = match cut.find.ends_with('\n') {
-        true => after,
-        false => whole[after..].find('\n').map_or(whole.len(), |i| after + i + 1),
+    let end = if cut.find.ends_with('\n') {
+        after
+    } else {
+        whole[after..].find('\n').map_or(whole.len(), |i| after + i + 1)
     };
     let given = [&whole[start..at], &cut.replace, &whole[after..end]].concat();
     let mut text = format!("{path}:{}\n", whole[..start].matches('\n').count() + 1);
@@ -624,14 +628,11 @@ impl Outcome {
                     task.stage.name
                 );
             }
-            match self.solved() {
-                true => {
-                    println!("\nSolved. Ours is stages/{}/{file}.", task.stage.name);
-                    println!("{progress}");
-                }
-                false => {
-                    println!("\nWhere to look: {} exercise {name} --hint", own::shell());
-                }
+            if self.solved() {
+                println!("\nSolved. Ours is stages/{}/{file}.", task.stage.name);
+                println!("{progress}");
+            } else {
+                println!("\nWhere to look: {} exercise {name} --hint", own::shell());
             }
         }
         if self.solved() {

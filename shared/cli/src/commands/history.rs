@@ -55,9 +55,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if let Some([then, now]) = arguments.moved.as_deref() {
         let read = |revision: &str| Then::read(&arguments.from, "--moved", revision, None);
         let (then, now) = (read(then)?, read(now)?);
-        match common.json {
-            true => println!("{}", then.json(now.lines())),
-            false => then.print(now.lines()),
+        if common.json {
+            println!("{}", then.json(now.lines()))
+        } else {
+            then.print(now.lines())
         }
         return Ok(());
     }
@@ -318,9 +319,10 @@ fn markdown(run: &Run, results: &[&Measurement]) -> String {
         let error = m.relative_error.map_or(String::new(), |e| format!("{e:.1e}"));
         let share = m.roofline_percent.filter(|_| computes_what_is_counted(m));
         let moved = format!("{} | {} | {error}", shown(m.gbps, 0), shown(share, 1));
-        let version = match m.version.contains(':') {
-            true => m.version.clone(),
-            false => format!("{} ({})", m.version, m.family),
+        let version = if m.version.contains(':') {
+            m.version.clone()
+        } else {
+            format!("{} ({})", m.version, m.family)
         };
         let digits = if m.median_us < 10.0 { 2 } else { 1 };
         writeln!(

@@ -71,9 +71,10 @@ pub(crate) fn timed(
     prepared: &mut dyn Prepared,
     runs: usize,
 ) -> Result<Measured, Failure> {
-    let times = match of.passed() && runs > 0 {
-        true => Some(timing::time_within(device, prepared, runs, BUDGET)?),
-        false => None,
+    let times = if of.passed() && runs > 0 {
+        Some(timing::time_within(device, prepared, runs, BUDGET)?)
+    } else {
+        None
     };
     let replay_us = match times {
         Some(_) if version.replayed() => Some(timing::replayed(device, prepared)?),

@@ -193,10 +193,7 @@ fn judge_all(
         Ok(Outcome { mutant, reason, verdict })
     };
     let work = || pool.install(|| all.into_par_iter().map(one).collect());
-    let outcomes = match terminal {
-        true => work(),
-        false => with_progress(&done, count, work),
-    };
+    let outcomes = if terminal { work() } else { with_progress(&done, count, work) };
     bar.finish_and_clear();
     outcomes
 }

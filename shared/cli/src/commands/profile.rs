@@ -51,9 +51,10 @@ fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     ];
     kernel::refuse_for_file(&arguments.name, &of_stage)?;
     refuse_gpu(common)?;
-    match arguments.kernel.is_launch() {
-        true => Ok(kernel::profile(common.json, file, &arguments.kernel, arguments.seed)?),
-        false => Ok(kernel::list(common.json, file, &arguments.kernel, "profile")?),
+    if arguments.kernel.is_launch() {
+        Ok(kernel::profile(common.json, file, &arguments.kernel, arguments.seed)?)
+    } else {
+        Ok(kernel::list(common.json, file, &arguments.kernel, "profile")?)
     }
 }
 

@@ -107,9 +107,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if let Some(path) = &arguments.output {
         tensor::write(path, &outputs)?;
     }
-    let comparisons = match arguments.no_check {
-        true => Vec::new(),
-        false => compare(version, &inputs, &outputs, &options, dtype),
+    let comparisons = if arguments.no_check {
+        Vec::new()
+    } else {
+        compare(version, &inputs, &outputs, &options, dtype)
     };
     if common.json {
         let shapes: serde_json::Map<_, _> = outputs

@@ -141,10 +141,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         device.compile_missing(&sources)?;
         let cases = cases(posed, device, arguments);
         let stop = arguments.fail_fast && cases.iter().any(|c| !c.passed());
-        let (count, mut wrong) = match stop {
-            true => (0, Vec::new()),
-            false => failures(&checks, arguments.fail_fast, device),
-        };
+        let (count, mut wrong) =
+            if stop { (0, Vec::new()) } else { failures(&checks, arguments.fail_fast, device) };
         total += cases.len() + count;
         failed.append(&mut wrong);
         failed.extend(cases.iter().filter(|c| !c.passed()).map(Case::describe));
@@ -185,18 +183,20 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Ok(());
     }
     // What would have come after the first is not counted either.
-    let head = match arguments.fail_fast {
-        true => format!("{} failed, and what comes later was not run", failed.len()),
-        false => format!("{} of {total} failed", failed.len()),
+    let head = if arguments.fail_fast {
+        format!("{} failed, and what comes later was not run", failed.len())
+    } else {
+        format!("{} of {total} failed", failed.len())
     };
     let message = format!("{head}:\n{}", failed.join("\n"));
     let unexpected = reports.iter().flat_map(|(_, cases, _)| cases).filter(|c| !c.passed());
     let mut found_by: Vec<_> = unexpected.flat_map(|c| &c.found_by).copied().collect();
     found_by.sort_unstable();
     found_by.dedup();
-    match found_by.is_empty() {
-        true => Err(Failure::Wrong(message)),
-        false => Err(Failure::Found(format!("{message}\nfound by: {}", found_by.join(", ")))),
+    if found_by.is_empty() {
+        Err(Failure::Wrong(message))
+    } else {
+        Err(Failure::Found(format!("{message}\nfound by: {}", found_by.join(", "))))
     }
 }
 
@@ -282,9 +282,10 @@ fn print_by_version(cases: &[Case]) {
             name.to_owned(),
             own.len().to_string(),
             own.iter().filter(|c| c.passed()).count().to_string(),
-            match own.iter().any(|c| c.wrong_on_purpose().is_some()) {
-                true => "wrong, as expected".into(),
-                false => format!("{:.0} %", 100.0 * worst_ratio(own.iter().copied())),
+            if own.iter().any(|c| c.wrong_on_purpose().is_some()) {
+                "wrong, as expected".into()
+            } else {
+                format!("{:.0} %", 100.0 * worst_ratio(own.iter().copied()))
             },
         ]);
     }

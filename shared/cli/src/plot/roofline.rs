@@ -97,11 +97,10 @@ fn draw(
         let colour = if one.other { &INK } else { colours.next().expect("a cycle") };
         let at = TOP + 10 + 18 * row as i32;
         for place in one.points.iter().map(|p| (x(p.0), y(p.1))).chain([(LEGEND, at)]) {
-            match one.other {
-                true => {
-                    root.draw(&Circle::new(place, 5, ShapeStyle::from(colour).stroke_width(2)))?
-                }
-                false => root.draw(&Circle::new(place, 4, colour.filled()))?,
+            if one.other {
+                root.draw(&Circle::new(place, 5, ShapeStyle::from(colour).stroke_width(2)))?
+            } else {
+                root.draw(&Circle::new(place, 4, colour.filled()))?
             }
         }
         root.draw(&Text::new(one.label.clone(), (LEGEND + 12, at), text(12, HPos::Left)))?;

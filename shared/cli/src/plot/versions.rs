@@ -96,9 +96,10 @@ fn draw(
             root.draw(&PathElement::new(piece, style))?;
         }
         for (index, point) in points.into_iter().enumerate() {
-            match index < own {
-                true => root.draw(&Circle::new(point, 3, colour.filled()))?,
-                false => root.draw(&Circle::new(point, 4, style))?,
+            if index < own {
+                root.draw(&Circle::new(point, 3, colour.filled()))?
+            } else {
+                root.draw(&Circle::new(point, 4, style))?
             }
         }
     }

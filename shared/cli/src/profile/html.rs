@@ -239,10 +239,8 @@ fn nsight(report: &Report<'_>) -> Markup {
 /// The worst access of a line as a figure; nothing for a barrier.
 fn figure(line: &Line, number: usize) -> Option<Markup> {
     let sample = line.sample.as_ref()?;
-    let picture = match line.operation.shared() {
-        true => banks::picture(sample),
-        false => sectors::picture(sample),
-    };
+    let picture =
+        if line.operation.shared() { banks::picture(sample) } else { sectors::picture(sample) };
     let (title, words) = (format!("picture-{number}-title"), format!("picture-{number}-words"));
     Some(html! {
         figure {

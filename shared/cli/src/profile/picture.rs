@@ -64,9 +64,10 @@ pub(super) fn pattern(sample: &Sample) -> String {
 pub(super) fn verdict(sample: &Sample, what: &str) -> String {
     let plural = if sample.cost == 1 { "" } else { "s" };
     let cost = format!("{} {what}{plural}", sample.cost);
-    match sample.cost > sample.ideal {
-        true => format!("{cost} where {} would do", sample.ideal),
-        false => format!("{cost}, as few as can be"),
+    if sample.cost > sample.ideal {
+        format!("{cost} where {} would do", sample.ideal)
+    } else {
+        format!("{cost}, as few as can be")
     }
 }
 

@@ -369,11 +369,10 @@ fn hold(name: &str, traced: &Traced) -> Result<(), Failure> {
     let counted: HashMap<(String, Operation), [u64; 3]> = lines
         .map(|l| ((l.place.clone(), l.operation), [l.counts.cost, l.counts.ideal, l.counts.lanes]))
         .collect();
-    match shown == counted {
-        true => Ok(()),
-        false => Err(Failure::Wrong(format!(
-            "{name}: the trace has {shown:?}, counted were {counted:?}"
-        ))),
+    if shown == counted {
+        Ok(())
+    } else {
+        Err(Failure::Wrong(format!("{name}: the trace has {shown:?}, counted were {counted:?}")))
     }
 }
 

@@ -207,11 +207,10 @@ impl Launch {
         let done: Vec<u32> =
             taken.rows.iter().filter(|r| r.tiles.len() <= n).map(|r| r.block).collect();
         let many = done.len() > 1;
-        let done = match done.is_empty() {
-            true => String::new(),
-            false => {
-                format!(" {} {} done.", capital(&blocks(done)), if many { "are" } else { "is" })
-            }
+        let done = if done.is_empty() {
+            String::new()
+        } else {
+            format!(" {} {} done.", capital(&blocks(done)), if many { "are" } else { "is" })
         };
         let launch = if several { format!("{}: ", self.title) } else { String::new() };
         capital(&format!("{launch}{}.{done}", taken_now.join("; ")))

@@ -175,9 +175,12 @@ impl BlockCheck {
     pub(super) fn outside(&mut self, address: usize, len: usize, space: Space, me: Cell) -> Fatal {
         let launch = &mut *self.launch;
         let names = launch.module().names();
-        let distance = |start: usize, bytes: usize| match address < start {
-            true => (start - address, "before the start"),
-            false => (address.saturating_sub(start + bytes), "past the end"),
+        let distance = |start: usize, bytes: usize| {
+            if address < start {
+                (start - address, "before the start")
+            } else {
+                (address.saturating_sub(start + bytes), "past the end")
+            }
         };
         // `element`: what lies there, if the memory went on so far.
         let beyond = |element: Option<String>, name: &str, start: usize, bytes: usize| {
@@ -255,9 +258,10 @@ impl BlockCheck {
     /// Shared memory of block `rank` of the cluster, when that block is not there.
     #[cold]
     pub(super) fn absent(&mut self, rank: u32, exited: bool, len: usize, me: Cell) -> Fatal {
-        let (state, fix) = match exited {
-            true => ("has exited", "let all blocks of the cluster meet before one returns"),
-            false => ("may not have begun", "let all blocks of the cluster meet first"),
+        let (state, fix) = if exited {
+            ("has exited", "let all blocks of the cluster meet before one returns")
+        } else {
+            ("may not have begun", "let all blocks of the cluster meet first")
         };
         let message = format!("shared memory of block {rank} of the cluster, which {state}");
         let mut finding =
@@ -359,24 +363,24 @@ impl BlockCheck {
         let product = |cell: Cell| {
             launch.products.contains(&cell.place()) && (cell.by_agent() || cell.kind().in_flight())
         };
-        let (fix, what) = match product(other) {
-            true => (WGMMA_READS.to_owned(), "read by wgmma"),
-            false => {
-                let weak = !other.kind().strong() && !me.kind().strong();
-                let in_block = weak && Need::of(other, me, space, formal) == Need::Block;
-                let places = [(other.place(), me.place()), (me.place(), other.place())];
-                let next_turn = |&(first, last): &(u16, u16)| launch.is_of_next_turn(first, last);
-                let fix = match places.iter().find(|places| in_block && next_turn(places)) {
-                    Some(&(first, last)) => self.end_of_turn(first, last),
-                    None => remedy(other, me, space, formal).to_owned(),
-                };
-                (fix, verb(other.kind()))
-            }
+        let (fix, what) = if product(other) {
+            (WGMMA_READS.to_owned(), "read by wgmma")
+        } else {
+            let weak = !other.kind().strong() && !me.kind().strong();
+            let in_block = weak && Need::of(other, me, space, formal) == Need::Block;
+            let places = [(other.place(), me.place()), (me.place(), other.place())];
+            let next_turn = |&(first, last): &(u16, u16)| launch.is_of_next_turn(first, last);
+            let fix = match places.iter().find(|places| in_block && next_turn(places)) {
+                Some(&(first, last)) => self.end_of_turn(first, last),
+                None => remedy(other, me, space, formal).to_owned(),
+            };
+            (fix, verb(other.kind()))
         };
         let own = if product(me) { "read by wgmma".into() } else { describe(me.kind(), len) };
-        let message = match kind == What::CopyInFlight && product(other) {
-            true => format!("race on {name}: written while wgmma reads it"),
-            false => message,
+        let message = if kind == What::CopyInFlight && product(other) {
+            format!("race on {name}: written while wgmma reads it")
+        } else {
+            message
         };
         let mut finding = Finding::new(kind, message).fix(fix);
         finding.accesses = vec![launch.by(what.into(), other), launch.by(own, me)];
@@ -412,9 +416,10 @@ impl BlockCheck {
         let message = format!("the async proxy may not see what was written to {name}");
         let mut finding = Finding::new(What::UnfencedProxy, message)
             .fix("fence_proxy_async() by the writer, then a barrier, then the copy");
-        let own = match launch.products.contains(&me.place()) {
-            true => "read by wgmma".into(),
-            false => describe(me.kind(), len),
+        let own = if launch.products.contains(&me.place()) {
+            "read by wgmma".into()
+        } else {
+            describe(me.kind(), len)
         };
         finding.accesses = vec![launch.by(verb(write.kind()).into(), write), launch.by(own, me)];
         let index = launch.keep(finding).unwrap_or(usize::MAX);
@@ -484,9 +489,10 @@ impl BlockCheck {
         if now[0] == PATTERN_BYTES[0] && is_pattern(&now[..bytes]) {
             self.local(thread, &stored);
         } else if self.suspects && bytes >= 4 {
-            match is_near_pattern(&now[..bytes]) {
-                true => self.grown(thread, &stored),
-                false => self.launch.stored_others[usize::from(stored.place)] = true,
+            if is_near_pattern(&now[..bytes]) {
+                self.grown(thread, &stored)
+            } else {
+                self.launch.stored_others[usize::from(stored.place)] = true
             }
         }
     }

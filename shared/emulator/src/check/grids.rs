@@ -59,20 +59,21 @@ impl BlockCheck {
             1 => format!("{}, the launch before", grid.kernel.name()),
             n => format!("{}, {n} launches before", grid.kernel.name()),
         };
-        let (message, fix) = match waited {
-            false => (
-                format!(
-                    "race on {name}: {own} before griddep_wait(), while {which}, may {theirs} it"
-                ),
-                "call griddep_wait() (CUDA's cudaGridDependencySynchronize()) before, or let a barrier order it behind a thread that has",
-            ),
-            true => (
+        let (message, fix) = if waited {
+            (
                 format!(
                     "race on {name}: {own} while {which}, may {theirs} it: a launch between has not \
                      waited for that one"
                 ),
                 "call griddep_wait() in every kernel that overlaps the one before it",
-            ),
+            )
+        } else {
+            (
+                format!(
+                    "race on {name}: {own} before griddep_wait(), while {which}, may {theirs} it"
+                ),
+                "call griddep_wait() (CUDA's cudaGridDependencySynchronize()) before, or let a barrier order it behind a thread that has",
+            )
         };
         let mut finding = Finding::new(What::GridInFlight, message).fix(fix);
         if let Some(cell) = cell {

@@ -201,9 +201,10 @@ impl LaunchCheck {
             raced: HashSet::default(),
             locals: HashSet::default(),
             grown: HashMap::default(),
-            stored_others: match module.has_suspects() {
-                true => vec![false; 1 + usize::from(PLACE_UNKNOWN)],
-                false => Vec::new(),
+            stored_others: if module.has_suspects() {
+                vec![false; 1 + usize::from(PLACE_UNKNOWN)]
+            } else {
+                Vec::new()
             },
         })
     }

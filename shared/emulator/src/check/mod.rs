@@ -649,14 +649,13 @@ impl BlockCheck {
                 }
                 continue;
             }
-            let ordered = match cell.kind().in_flight() {
-                true => how.lands && cell.same_thread(me),
-                false => self.clock.ordered(*cell, me),
+            let ordered = if cell.kind().in_flight() {
+                how.lands && cell.same_thread(me)
+            } else {
+                self.clock.ordered(*cell, me)
             };
-            let of_volatile = match ordered {
-                true => None,
-                false => volatile_conflict(*cell, me, how, &before),
-            };
+            let of_volatile =
+                if ordered { None } else { volatile_conflict(*cell, me, how, &before) };
             // Atomics race where one is for a block that the other is not of.
             let beyond_scope = || {
                 let strong = cell.kind().strong() && me.kind().strong();

@@ -32,12 +32,13 @@ impl Copy {
         let (terms, sums) = (from.cast::<f32>(), self.to as *mut f32);
         // SAFETY: the caller's promise; what adds moves whole chunks of 16 bytes.
         unsafe {
-            match self.adds {
-                false => std::ptr::copy(from, self.to as *mut u8, self.bytes),
-                true => (0..self.bytes / size_of::<f32>()).for_each(|n| {
+            if self.adds {
+                (0..self.bytes / size_of::<f32>()).for_each(|n| {
                     let sum = sums.add(n).read_unaligned() + terms.add(n).read_unaligned();
                     sums.add(n).write_unaligned(sum);
-                }),
+                })
+            } else {
+                std::ptr::copy(from, self.to as *mut u8, self.bytes)
             }
         }
     }

@@ -148,16 +148,14 @@ fn chunks(
     rows: usize,
 ) -> impl Iterator<Item = usize> {
     let descriptor = Descriptor::decode(bits);
-    let (outer, inner) = match transposed {
-        false => (first..first + rows, 0..DEPTH / CHUNK),
-        true => (0..shape.depth(), first / shape.chunk()..(first + rows) / shape.chunk()),
+    let (outer, inner) = if transposed {
+        (0..shape.depth(), first / shape.chunk()..(first + rows) / shape.chunk())
+    } else {
+        (first..first + rows, 0..DEPTH / CHUNK)
     };
-    outer.flat_map(move |o| inner.clone().map(move |i| (o, i))).map(
-        move |(o, i)| match transposed {
-            false => descriptor.along_k(o, i),
-            true => descriptor.along_rows(o, i),
-        },
-    )
+    outer.flat_map(move |o| inner.clone().map(move |i| (o, i))).map(move |(o, i)| {
+        if transposed { descriptor.along_rows(o, i) } else { descriptor.along_k(o, i) }
+    })
 }
 
 /// Where in the window warp `warp` of a group reads: its rows of A, and a quarter of B, so that each
@@ -276,9 +274,10 @@ pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) 
     let part = &parts[0];
     let shape = &part.shape;
     let depth = shape.depth();
-    let a = match shape.a_in_registers {
-        true => of_registers(parts),
-        false => operand(part.a, shape.a_transposed, shape, warp * ROWS, ROWS, &at),
+    let a = if shape.a_in_registers {
+        of_registers(parts)
+    } else {
+        operand(part.a, shape.a_transposed, shape, warp * ROWS, ROWS, &at)
     };
     let b = operand(part.b, shape.b_transposed, shape, 0, shape.columns, &at);
     let products = multiply(&a, &b, depth);
@@ -324,10 +323,8 @@ impl Words {
         if self.bits.is_empty() {
             self.bits = vec![0; Self::SPAN / 64];
         }
-        (self.from, self.to) = match self.is_empty() {
-            true => (from, to),
-            false => (self.from.min(from), self.to.max(to)),
-        };
+        (self.from, self.to) =
+            if self.is_empty() { (from, to) } else { (self.from.min(from), self.to.max(to)) };
         (from..to).for_each(|word| self.bits[word % Self::SPAN / 64] |= 1 << (word % 64));
     }
 

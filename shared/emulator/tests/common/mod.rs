@@ -21,12 +21,13 @@ fn load(file: &str, names: &[&str], build: Build) -> Arc<Module> {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("it is there");
     let source = root.join("shared/emulator/tests/kernels").join(file);
     let out = tempfile::tempdir().expect("a temporary directory");
-    let object = match file.contains("compat/") {
+    let object = if file.contains("compat/") {
         // Its headers include the emulator's, which must then lie there as text.
-        true => lab_kernel_build::compile(&source, names, &[], build, out.path()),
+        lab_kernel_build::compile(&source, names, &[], build, out.path())
+    } else {
         // With what a build has compiled in advance, where there was one.
-        false => lab_kernel_build::compile_in(&root, &source, names, &[], build, out.path())
-            .map(|made| made.object),
+        lab_kernel_build::compile_in(&root, &source, names, &[], build, out.path())
+            .map(|made| made.object)
     };
     let object = object.expect("it compiles");
     let bytes = std::fs::read(object).expect("the object");

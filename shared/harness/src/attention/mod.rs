@@ -84,9 +84,10 @@ pub fn is_causal(info: &Info, options: &Options) -> bool {
 /// NH is no multiple of NKV.
 pub fn group_of(dims: &Dims) -> Result<usize, Error> {
     let [_, nh, nkv, ..] = sizes_of(dims);
-    match nh.is_multiple_of(nkv) {
-        true => Ok(nh / nkv),
-        false => Err(Error::bad("NKV", format!("a divisor of NH, {nh}"), nkv)),
+    if nh.is_multiple_of(nkv) {
+        Ok(nh / nkv)
+    } else {
+        Err(Error::bad("NKV", format!("a divisor of NH, {nh}"), nkv))
     }
 }
 

@@ -115,9 +115,10 @@ pub(super) fn assert_rows_under(
                     continue; // −∞ where nothing was written
                 }
                 assert!(e.is_finite(), "{what}: {name} row {row}: the reference is {e}");
-                let right = match e.abs() > f64::from(f32::MAX) {
-                    true => g == e.signum() * f64::INFINITY,
-                    false => (g - e).abs() <= bound * largest + f64::from(f32::MIN_POSITIVE),
+                let right = if e.abs() > f64::from(f32::MAX) {
+                    g == e.signum() * f64::INFINITY
+                } else {
+                    (g - e).abs() <= bound * largest + f64::from(f32::MIN_POSITIVE)
                 };
                 assert!(right, "{what}: {name} row {row}: {g}, expected {e}");
             }

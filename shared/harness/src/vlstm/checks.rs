@@ -217,10 +217,7 @@ pub fn nan_stays_where_it_belongs(version: &dyn Version, device: &Device) {
         let tiles = has_square_tiles(version);
         let longest =
             || instances(version).filter_map(|i| i.argument("L").map(|_| i.size("L"))).max();
-        let rows = match tiles {
-            true => rows_of_a_tile(version, dh),
-            false => longest().unwrap_or(64),
-        };
+        let rows = if tiles { rows_of_a_tile(version, dh) } else { longest().unwrap_or(64) };
         let clean = inputs_of(version, [1, 2, s, dh, dh]);
         // A row of the first head and one of the second.
         for rows_with in [[0, s - 1], [65, 33]] {
@@ -245,9 +242,10 @@ pub fn nan_stays_where_it_belongs(version: &dyn Version, device: &Device) {
                         "v" => i >= row / rows * rows && c == 7,
                         _ => i >= row,
                     };
-                    let (wrong, may) = match expected {
-                        true => ("a number", "must be NaN"),
-                        false => ("NaN", "depends on nothing that is"),
+                    let (wrong, may) = if expected {
+                        ("a number", "must be NaN")
+                    } else {
+                        ("NaN", "depends on nothing that is")
                     };
                     assert!(
                         h.is_nan() == expected,

@@ -193,10 +193,8 @@ impl Family for Packed {
         let sequences = packed_sequences(&problem.dims).expect("of the family");
         let sizes = tensor_sizes(&problem.dims);
         let flat = Problem { dims: qkv::sizes(sizes), ..problem.clone() };
-        let mut all = match self.backward {
-            true => forward_backward_inputs(&flat),
-            false => forward_inputs(&flat),
-        };
+        let mut all =
+            if self.backward { forward_backward_inputs(&flat) } else { forward_inputs(&flat) };
         let lengths = draw_lengths(problem, sequences, sizes[2]);
         all.insert("cu_seqlens".into(), cu_seqlens(&lengths));
         all
@@ -204,9 +202,12 @@ impl Family for Packed {
 
     fn reference(&self, info: &Info, inputs: &Tensors, options: &Options) -> References {
         let eps = options.number(info, EPSILON.name);
-        let all = packed_reference(inputs, |own| match self.backward {
-            true => forward_backward_reference(own, eps, normalizer_grad(info, options)),
-            false => forward_reference(own, eps),
+        let all = packed_reference(inputs, |own| {
+            if self.backward {
+                forward_backward_reference(own, eps, normalizer_grad(info, options))
+            } else {
+                forward_reference(own, eps)
+            }
         });
         under(info, options, all)
     }

@@ -101,15 +101,12 @@ fn state_sizes(request: &Request<'_>) -> [usize; 4] {
 pub fn state_slots(plan: &mut Plan, request: &Request<'_>) -> StateSlots {
     let [b, nh, dhqk, dhhv] = state_sizes(request);
     let (given, wanted) = (request.has("C0"), request.text("last_state") == "yes");
-    let first = ["C0", "n0", "m0"].map(|name| match given {
-        true => request.input(plan, name),
-        false => plan.scratch(DType::F32, 1),
-    });
+    let first = ["C0", "n0", "m0"]
+        .map(|name| if given { request.input(plan, name) } else { plan.scratch(DType::F32, 1) });
     let shapes: [(&str, &[usize]); 3] =
         [("CN", &[b, nh, dhqk, dhhv]), ("nN", &[b, nh, dhqk]), ("mN", &[b, nh])];
-    let last = shapes.map(|(name, shape)| match wanted {
-        true => plan.output(name, DType::F32, shape),
-        false => plan.scratch(DType::F32, 1),
+    let last = shapes.map(|(name, shape)| {
+        if wanted { plan.output(name, DType::F32, shape) } else { plan.scratch(DType::F32, 1) }
     });
     StateSlots { given, wanted, first, last }
 }
@@ -156,10 +153,8 @@ pub fn state_gradient_slots(
         states.wanted = true;
         states.last = [sizes[0], sizes[1], b * nh].map(|size| plan.scratch(DType::F32, size));
     }
-    let last = ["dCN", "dnN"].map(|name| match given {
-        true => request.input(plan, name),
-        false => plan.scratch(DType::F32, 1),
-    });
+    let last = ["dCN", "dnN"]
+        .map(|name| if given { request.input(plan, name) } else { plan.scratch(DType::F32, 1) });
     let first = [0, 1].map(|at| match wanted {
         true => plan.output(shapes[at].0, DType::F32, shapes[at].1),
         false if at == 1 && states.given => plan.scratch(DType::F32, sizes[at]),

@@ -166,9 +166,10 @@ impl Evaluator {
 
 /// Refuses targets of their own: a mean loss is over all tokens.
 fn check_targets(has_targets: bool) -> Result<(), Error> {
-    match has_targets {
-        true => Err(Error::bad("data", "tokens, each the target of the one before", "targets")),
-        false => Ok(()),
+    if has_targets {
+        Err(Error::bad("data", "tokens, each the target of the one before", "targets"))
+    } else {
+        Ok(())
     }
 }
 

@@ -82,9 +82,8 @@ impl Pretrained {
                 }
             }
         }
-        let all = in_f32(all).into_iter().map(|(name, tensor)| match is_llama(&model) {
-            true => (llama::our_name(&name), tensor),
-            false => (name, tensor),
+        let all = in_f32(all).into_iter().map(|(name, tensor)| {
+            if is_llama(&model) { (llama::our_name(&name), tensor) } else { (name, tensor) }
         });
         let mut parameters: Tensors = all.collect();
         if model.tied {

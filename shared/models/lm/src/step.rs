@@ -98,9 +98,10 @@ pub(crate) struct Windows {
 /// Tokens and their targets, as inputs of a plan: where none has one of its own, the next token.
 pub(crate) fn add_data(plan: &mut Plan, tokens: usize, has_targets: bool) -> [Slot; 2] {
     let ids = plan.input(TOKENS, DType::I32, &[tokens]);
-    let wanted = match has_targets {
-        true => plan.input(TARGETS, DType::I32, &[tokens]),
-        false => ids.part(1, tokens - 1),
+    let wanted = if has_targets {
+        plan.input(TARGETS, DType::I32, &[tokens])
+    } else {
+        ids.part(1, tokens - 1)
     };
     [ids, wanted]
 }

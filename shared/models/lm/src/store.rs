@@ -24,10 +24,7 @@ pub(crate) enum Store {
 impl Store {
     /// Of a model; with int8 or without.
     pub(crate) fn new(model: &Model, int8: bool) -> Self {
-        match int8 {
-            true => Self::Int8(model.quantized()),
-            false => Self::Same(model.parameters()),
-        }
+        if int8 { Self::Int8(model.quantized()) } else { Self::Same(model.parameters()) }
     }
 
     /// As these parameters are.

@@ -264,9 +264,10 @@ fn ranks_that_stand_elsewhere_are_refused() {
     let all = on_ranks(2, Mode::Plain, |device, group| {
         let is_first = group.rank() == 0;
         let ranks = Some(Ranks::new(Communicator::new(device, group)?));
-        match is_first {
-            true => Trainer::resume_rank(device, from, &data, &starts, ranks)?,
-            false => Trainer::of_rank(device, model(), config(2), &data, &starts, ranks)?,
+        if is_first {
+            Trainer::resume_rank(device, from, &data, &starts, ranks)?
+        } else {
+            Trainer::of_rank(device, model(), config(2), &data, &starts, ranks)?
         };
         Ok(())
     });

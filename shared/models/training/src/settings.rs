@@ -14,9 +14,10 @@ fn number(what: &str, value: f64, expected: &str, fits: bool) -> Result<(), Erro
 /// # Errors
 /// [`Error::Bad`] by this name.
 pub fn count(what: &str, value: usize, most: usize) -> Result<(), Error> {
-    match (1..=most).contains(&value) {
-        true => Ok(()),
-        false => Err(Error::bad(what, format!("1 to {most}"), value)),
+    if (1..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(Error::bad(what, format!("1 to {most}"), value))
     }
 }
 

@@ -39,9 +39,10 @@ impl Update {
         let rule = self.optimizer.rule();
         let update = device.kernel(self.source, &format!("update<{t}, {rule}>"))?;
         let few = len <= self.few;
-        let launch = match few {
-            true => update.grid_over(len)?,
-            false => update.grid([len.div_ceil(OF_BLOCK).min(MOST_BLOCKS) as u32, 1, 1])?,
+        let launch = if few {
+            update.grid_over(len)?
+        } else {
+            update.grid([len.div_ceil(OF_BLOCK).min(MOST_BLOCKS) as u32, 1, 1])?
         };
         let squares = plan.scratch(DType::F64, launch.grid[0] as usize);
         let scope = scope.clone().with(arguments![g, squares, N: len]);

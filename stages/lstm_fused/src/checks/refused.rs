@@ -77,10 +77,8 @@ pub(super) fn what_does_not_fit_is_refused(device: &Device) {
         let network = Network { hidden, ..network };
         Lstm::of_rows(network, device, dtype, batch).unwrap().way()
     };
-    let tensor_cores = match V4_PRODUCT.runs_on(&device.facts().arch) {
-        true => Way::TensorGroupsBack,
-        false => Way::Cluster,
-    };
+    let tensor_cores =
+        if V4_PRODUCT.runs_on(&device.facts().arch) { Way::TensorGroupsBack } else { Way::Cluster };
     assert_eq!(of_rows(256, DType::BF16, 8), tensor_cores);
     assert_eq!(of_rows(768, DType::F16, 1), tensor_cores);
     assert_eq!(of_rows(256, DType::BF16, 7), Way::Cluster);

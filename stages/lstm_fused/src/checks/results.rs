@@ -16,10 +16,8 @@ pub(super) fn every_option_is_right(version: &dyn Version, device: &Device) {
     let all: Vec<_> = networks(way).into_iter().enumerate().collect();
     each(device, &all, |&(n, network)| {
         let turns = [DType::F32, DType::F16, DType::BF16];
-        let of_way: &[DType] = match way.on_tensor_cores() {
-            true => &[turns[1 + n % 2]],
-            false => &[DType::F64, turns[n % 3]],
-        };
+        let of_way: &[DType] =
+            if way.on_tensor_cores() { &[turns[1 + n % 2]] } else { &[DType::F64, turns[n % 3]] };
         for &dtype in of_way {
             let posed = Posed { dtype, seed: n as u64, ..Posed::new(way, network, 6, 3) };
             assert_right(device, &posed, &posed.tensors());
@@ -102,9 +100,10 @@ pub(super) fn large_problems(version: &dyn Version, device: &Device) {
     let way = way_of(version);
     let device = &without_checks(device).unwrap();
     let emulated = device.kind() == DeviceKind::Emulator;
-    let mut all = match emulated {
-        true => [(Network::lstm(2, 24), 500, 1), (Network::lstm(130, 96), 12, 9)],
-        false => [(Network::lstm(64, 256), 1024, 2), (Network::lstm(300, 130), 20, 140)],
+    let mut all = if emulated {
+        [(Network::lstm(2, 24), 500, 1), (Network::lstm(130, 96), 12, 9)]
+    } else {
+        [(Network::lstm(64, 256), 1024, 2), (Network::lstm(300, 130), 20, 140)]
     }
     .to_vec();
     if emulated && way.on_tensor_cores() {
@@ -219,10 +218,11 @@ mod tests {
                         // roundings is left. With few units now and then a row comes close to that.
                         let norm = norm && hidden >= 8 && takes_norm(way);
                         let layer_norm = norm.then_some(1e-5);
-                        let network = match gru && way == Way::Cell {
-                            true => Network { cell: Cell::Gru, ..plain },
-                            false => Network { peephole, layer_norm, ..plain },
-                        };
+                        let network = if gru && way == Way::Cell {
+Network { cell: Cell::Gru, ..plain }
+} else {
+Network { peephole, layer_norm, ..plain }
+};
                         let posed = Posed::new(way, taken_by(way, network), steps, batch);
                         let dtype = if dtypes(way).contains(&dtype) { dtype } else { posed.dtype };
                         all.push(Posed { lengths: lengths.clone(), dtype, seed, ..posed });

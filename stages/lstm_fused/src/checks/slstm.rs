@@ -50,10 +50,8 @@ fn cut(all: &Tensors, at: usize) -> [Tensors; 2] {
         for name in ["x", "dy"] {
             let (tensor, values) = (&all[name], all[name].values());
             let (steps, middle) = (tensor.shape[0], at * values.len() / tensor.shape[0]);
-            let (values, steps) = match first {
-                true => (&values[..middle], at),
-                false => (&values[middle..], steps - at),
-            };
+            let (values, steps) =
+                if first { (&values[..middle], at) } else { (&values[middle..], steps - at) };
             let shape = [&[steps], &tensor.shape[1..]].concat();
             own.insert(name.into(), Tensor::rounded(tensor.dtype, &shape, values));
         }

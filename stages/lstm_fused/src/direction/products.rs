@@ -240,9 +240,11 @@ pub(crate) fn add_input_gradient(
     let name = if few { "narrow_input_gradient" } else { "input_gradient" };
     let gates = sizes.gates_argument();
     let kernel = kernel(plan.device(), &INPUT_GRADIENT, name, sizes.dtype, gates)?;
-    let launch = match few {
-        true => kernel.grid_over(32 * rows * columns)?, // a warp a result
-        false => launch_of_tiles(&kernel, rows, columns)?,
+    let launch = if few {
+        kernel.grid_over(32 * rows * columns)?
+    } else {
+        // a warp a result
+        launch_of_tiles(&kernel, rows, columns)?
     };
     let arguments = arguments![
         da_reverse: other.gates,

@@ -47,13 +47,15 @@ impl Direction {
             let expected = format!("{blocks} blocks of {} threads resident at once", block.threads);
             return Err(Error::bad("hidden", expected, hidden));
         }
-        let launch = match clustered {
-            true => in_clusters,
-            false => kernel.grid([(groups * blocks) as u32, 1, 1])?.cooperative(),
+        let launch = if clustered {
+            in_clusters
+        } else {
+            kernel.grid([(groups * blocks) as u32, 1, 1])?.cooperative()
         };
-        let (numbers, flags) = match clustered {
-            true => (1, 1),
-            false => (groups * blocks * 2 * rows * instance.size("HT"), groups * blocks),
+        let (numbers, flags) = if clustered {
+            (1, 1)
+        } else {
+            (groups * blocks * 2 * rows * instance.size("HT"), groups * blocks)
         };
         let post = plan.scratch(self.sizes.arithmetic(), numbers);
         let flags = plan.scratch(DType::U32, flags);

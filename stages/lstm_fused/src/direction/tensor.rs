@@ -108,13 +108,14 @@ impl Direction {
         let own_y = y.part(column, y.len() - column);
         let y = own_y.stored_by(lines(dtype, 1, hidden * directions, Swizzle::None)?);
         let ax = ax.loaded_by(lines(dtype, 4, hidden, Swizzle::Bytes64)?);
-        let [gates, c] = match keep {
-            true => [
+        let [gates, c] = if keep {
+            [
                 self.gates.stored_by(lines(DType::F32, 4, hidden, Swizzle::Bytes128)?),
                 self.c.stored_by(lines(DType::F32, 1, hidden, Swizzle::Bytes32)?),
-            ],
+            ]
+        } else {
             // The kernel does not store them.
-            false => [self.gates, self.c].map(|slot| slot.part(0, 4).stored_by(least)),
+            [self.gates, self.c].map(|slot| slot.part(0, 4).stored_by(least))
         };
         Ok(arguments![AX: ax, GATES_KEPT: gates, C_KEPT: c, Y: y])
     }
@@ -128,9 +129,10 @@ impl Direction {
 
     /// The launch before that of all steps is the product that gives ax: it writes no weights.
     pub(super) fn add_tensor(&self, plan: &mut Plan) -> Result<(), Error> {
-        match self.sizes.way.has_products() {
-            true => self.add_product(plan)?,
-            false => self.add_projection_by_units(plan)?,
+        if self.sizes.way.has_products() {
+            self.add_product(plan)?
+        } else {
+            self.add_projection_by_units(plan)?
         }
         if self.sizes.way == Way::TensorGrid {
             return self.add_tensor_grid(plan);

@@ -193,10 +193,8 @@ pub(super) fn add_input_product(
     let weights_of = |of: &Direction| {
         of.tensor_slots().wide.weights.map_or(of.weight_ih, |[weights, _]| weights)
     };
-    let wide_dx = match columns == one.columns {
-        true => dx,
-        false => plan.scratch(sizes.dtype, sizes.rows() * columns),
-    };
+    let wide_dx =
+        if columns == one.columns { dx } else { plan.scratch(sizes.dtype, sizes.rows() * columns) };
     let arguments = arguments![
         DA: one.tensor_slots().ax.loaded_by(da),
         W: weights_of(one).loaded_by(weights),

@@ -40,9 +40,10 @@ pub(super) fn check_shapes(lstm: &Lstm, shapes: &Shapes, pass: Pass) -> Result<S
     let check = |name: &str, own: DType, sizes: &[usize], needed: bool| match shapes.get(name) {
         None if needed => Err(refuse(name, format!("a tensor {sizes:?}"), "none")),
         Some(t) if t.dtype != own => {
-            let expected = match own == dtype {
-                true => format!("{dtype} as 'x'"),
-                false => format!("{own} in runs of every type"),
+            let expected = if own == dtype {
+                format!("{dtype} as 'x'")
+            } else {
+                format!("{own} in runs of every type")
             };
             Err(refuse(name, expected, t.dtype.to_string()))
         }

@@ -26,25 +26,29 @@ impl Lstm {
         let ragged = shapes.contains_key("lengths");
         let sizes = Sizes { ragged, ..check_shapes(self, shapes, pass)? };
         let Sizes { dtype, steps, batch, hidden, directions, .. } = sizes;
-        let input = |plan: &mut Plan, name: &str, dtype: DType, shape: &[usize]| match shapes
-            .contains_key(name)
-        {
-            true => plan.input(name, dtype, shape),
-            false => plan.zeros(dtype, shape.iter().product()),
+        let input = |plan: &mut Plan, name: &str, dtype: DType, shape: &[usize]| {
+            if shapes.contains_key(name) {
+                plan.input(name, dtype, shape)
+            } else {
+                plan.zeros(dtype, shape.iter().product())
+            }
         };
         let mut plan = Plan::new(device);
         let p = &mut plan;
 
         let state_shape = [network.layers * directions, batch, hidden];
-        let lengths = match shapes.contains_key("lengths") {
-            true => p.input("lengths", DType::I32, &[batch]),
-            false => p.constant(&Tensor::new(&[batch], &vec![steps as i32; batch])),
+        let lengths = if shapes.contains_key("lengths") {
+            p.input("lengths", DType::I32, &[batch])
+        } else {
+            p.constant(&Tensor::new(&[batch], &vec![steps as i32; batch]))
         };
-        let states =
-            States::new(network.cell, dtype, lengths, |name, dtype| match name.ends_with('0') {
-                true => input(p, name, dtype, &state_shape),
-                false => p.output(name, dtype, &state_shape),
-            });
+        let states = States::new(network.cell, dtype, lengths, |name, dtype| {
+            if name.ends_with('0') {
+                input(p, name, dtype, &state_shape)
+            } else {
+                p.output(name, dtype, &state_shape)
+            }
+        });
 
         let y_shape = [steps, batch, hidden * directions];
         let x_shape = [steps, batch, network.inputs];
@@ -57,11 +61,13 @@ impl Lstm {
         }
 
         let dy = input(p, "dy", dtype, &y_shape);
-        let upstream =
-            Upstream::new(network.cell, dtype, dy, |name, dtype| match name.ends_with('0') {
-                true => p.output(name, dtype, &state_shape),
-                false => input(p, name, dtype, &state_shape),
-            });
+        let upstream = Upstream::new(network.cell, dtype, dy, |name, dtype| {
+            if name.ends_with('0') {
+                p.output(name, dtype, &state_shape)
+            } else {
+                input(p, name, dtype, &state_shape)
+            }
+        });
         let dx = p.output("dx", dtype, &x_shape);
         let gradient =
             |p: &mut Plan, of: &Parameter| p.output(&format!("d{}", of.name), dtype, &of.shape);
@@ -93,9 +99,10 @@ impl Lstm {
         let (mut x, mut columns) = (x, self.network.inputs);
         for layer in 0..self.network.layers {
             let is_last = layer + 1 == self.network.layers;
-            let y = match is_last {
-                true => last_y,
-                false => plan.scratch(dtype, sizes.rows() * hidden * directions),
+            let y = if is_last {
+                last_y
+            } else {
+                plan.scratch(dtype, sizes.rows() * hidden * directions)
             };
             let mut layer_directions = Vec::new();
             for (direction, &gates) in shared_gates.iter().enumerate() {

@@ -65,10 +65,8 @@ pub(super) fn norms_are_right_in_all_their_forms(device: &Device) {
 
         let of = reference::Norm { weight: weight.values(), eps: 1e-5, centered };
         let none = vec![0.0; all];
-        let (added, residual) = match streams {
-            true => (added.values(), residual.values()),
-            false => (none.clone(), none),
-        };
+        let (added, residual) =
+            if streams { (added.values(), residual.values()) } else { (none.clone(), none) };
         let (sum, y) = of.forward(&x.values()[first..], &added);
         let (mut dx, mut dweight) = of.backward(&sum, &dy.values());
         dx.iter_mut().zip(&residual).for_each(|(d, r)| *d += r);

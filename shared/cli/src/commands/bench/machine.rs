@@ -83,9 +83,10 @@ pub(crate) fn state_of_tree() -> Result<String, String> {
     let git = |arguments: &[&str]| -> Result<String, String> {
         let output =
             Command::new("git").args(arguments).output().map_err(|e| format!("git: {e}"))?;
-        match output.status.success() {
-            true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-            false => Err(format!("git: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        } else {
+            Err(format!("git: {}", String::from_utf8_lossy(&output.stderr).trim()))
         }
     };
     if !git(&["status", "--porcelain"])?.is_empty() {

@@ -24,12 +24,11 @@ pub(super) fn disassemble(nvdisasm: &Path, cubin: &[u8]) -> Result<String, Failu
         .arg(image.path())
         .output()
         .map_err(|e| failed(format!("{}: {e}", nvdisasm.display())))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(failed(format!("{}, {}: {}", nvdisasm.display(), output.status, said.trim())))
-        }
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(failed(format!("{}, {}: {}", nvdisasm.display(), output.status, said.trim())))
     }
 }
 

@@ -72,20 +72,20 @@ fn others(rest: &[&str], width: usize) -> String {
 /// The instructions as they stand in the kernel.
 pub(super) fn in_order(kernel: &Kernel) -> Vec<String> {
     let is_machine_code = kernel.instructions.iter().any(|i| i.address.is_some());
-    let mut shown = vec![match is_machine_code {
-        true => "address  stall  sets   waits    line  instruction".to_owned(),
-        false => " line  instruction".to_owned(),
+    let mut shown = vec![if is_machine_code {
+        "address  stall  sets   waits    line  instruction".to_owned()
+    } else {
+        " line  instruction".to_owned()
     }];
     for instruction in &kernel.instructions {
         shown.extend(instruction.labels.iter().map(|label| format!("{label}:")));
         let line = instruction.line.map_or("-".to_owned(), |line| line.to_string());
         let text = &instruction.text;
-        shown.push(match is_machine_code {
-            true => {
-                let address = instruction.address.map(|a| format!("{a:04x}")).unwrap_or_default();
-                format!("{address:>7}  {}  {line:>5}  {text}", control_columns(instruction.control))
-            }
-            false => format!("{line:>5}  {text}"),
+        shown.push(if is_machine_code {
+            let address = instruction.address.map(|a| format!("{a:04x}")).unwrap_or_default();
+            format!("{address:>7}  {}  {line:>5}  {text}", control_columns(instruction.control))
+        } else {
+            format!("{line:>5}  {text}")
         });
     }
     shown

@@ -62,9 +62,10 @@ pub(super) fn launched(
             all.push(Launched { source, name, threads, dynamic: launch.dynamic_shared });
         }
     }
-    match all.is_empty() {
-        false => Ok(all),
-        true => Err(Failure::Usage(format!("version: {name} launches no kernel of the lab"))),
+    if all.is_empty() {
+        Err(Failure::Usage(format!("version: {name} launches no kernel of the lab")))
+    } else {
+        Ok(all)
     }
 }
 

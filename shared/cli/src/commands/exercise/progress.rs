@@ -52,10 +52,8 @@ impl Progress {
         // While this one was watched, another call may have taken down another one.
         let root = self.path.ancestors().nth(2).unwrap_or(Path::new("."));
         *self = Self::read(root)?;
-        let changed = match solved {
-            true => self.solved.insert(name.to_owned()),
-            false => self.solved.remove(name),
-        };
+        let changed =
+            if solved { self.solved.insert(name.to_owned()) } else { self.solved.remove(name) };
         if !changed {
             return Ok(());
         }

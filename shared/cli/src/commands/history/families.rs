@@ -350,13 +350,14 @@ impl<'a> Family<'a> {
                     .expect("writing to a string");
             }
         }
-        match functions.is_empty() {
-            true => text,
-            false => format!(
+        if functions.is_empty() {
+            text
+        } else {
+            format!(
                 "For scale, {} on the same tensors:\n\n| {} | type | µs |\n|---|---|--:|\n{text}\n",
                 functions.join(", "),
                 common(all)
-            ),
+            )
         }
     }
 

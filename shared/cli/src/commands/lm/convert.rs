@@ -46,12 +46,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let (parameters, out) = (of.model.parameters().count(), out.display().to_string());
     let format = if is_file { "xlstm_large" } else { "transformers" };
-    match common.json {
-        true => println!(
+    if common.json {
+        println!(
             "{}",
             json!({ "model": of.model, "parameters": parameters, "format": format, "out": out })
-        ),
-        false => println!("wrote {parameters} parameters to {out}, as {format} has them"),
+        )
+    } else {
+        println!("wrote {parameters} parameters to {out}, as {format} has them")
     }
     Ok(())
 }

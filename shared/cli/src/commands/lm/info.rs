@@ -60,9 +60,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let lab_lm::Model { width, blocks, heads, keys, values, hidden, vocabulary, .. } = model;
     let has_attention = model.mixers.has(Mixer::Attention);
-    let of_heads = match model.mixers.has(Mixer::Vlstm) {
-        true => format!("{heads} heads of {keys} keys and {values} values"),
-        false => format!("{heads} heads of {values} columns"),
+    let of_heads = if model.mixers.has(Mixer::Vlstm) {
+        format!("{heads} heads of {keys} keys and {values} values")
+    } else {
+        format!("{heads} heads of {values} columns")
     };
     println!("{parameters} parameters: {blocks} blocks of width {width}, {of_heads},");
     println!("  feed-forward layers of {hidden}, {vocabulary} tokens");

@@ -63,11 +63,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let described = logits.describe();
     tensor::write(output, &tensors([("logits", logits)]))?;
     let file = output.display().to_string();
-    match common.json {
-        true => {
-            println!("{}", json!({ "device": device.name(), "logits": described, "file": file }))
-        }
-        false => println!("wrote logits {described} to {file}, on {}", device.name()),
+    if common.json {
+        println!("{}", json!({ "device": device.name(), "logits": described, "file": file }))
+    } else {
+        println!("wrote logits {described} to {file}, on {}", device.name())
     }
     Ok(())
 }

@@ -181,12 +181,11 @@ fn train(
         ranks.as_ref().map_or((0, 1), |of| (of.communicator.rank(), of.communicator.world()));
     let is_first = rank == 0;
     let judged: Vec<usize> = held_out.iter().copied().take(*look_windows).collect();
-    let judge = match judged.is_empty() || !is_first {
-        true => None,
-        false => {
-            let batch = (trainer.config().batch / world).min(judged.len());
-            Some((Evaluator::beside(&trainer, batch)?, judged))
-        }
+    let judge = if judged.is_empty() || !is_first {
+        None
+    } else {
+        let batch = (trainer.config().batch / world).min(judged.len());
+        Some((Evaluator::beside(&trainer, batch)?, judged))
     };
     let (all, unit) = (data.ids.len(), corpus.unit());
     if is_first {
@@ -208,10 +207,8 @@ fn train(
     };
     let fresh = || Notes { settings: settings.clone(), looks: Vec::new(), losses: Vec::new() };
     let notes = begun.as_ref().map_or_else(fresh, |(_, notes)| notes.clone());
-    let bar = match is_first {
-        true => ProgressBar::new(settings.steps as u64),
-        false => ProgressBar::hidden(),
-    };
+    let bar =
+        if is_first { ProgressBar::new(settings.steps as u64) } else { ProgressBar::hidden() };
     bar.set_style(
         ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, {eta} left")
             .expect("a template"),
@@ -457,9 +454,10 @@ impl Run<'_> {
             return Ok(());
         }
         let checkpoint = self.trainer.checkpoint()?;
-        match self.is_first() {
-            true => saved::write(&self.arguments.out, checkpoint, &self.notes),
-            false => Ok(()),
+        if self.is_first() {
+            saved::write(&self.arguments.out, checkpoint, &self.notes)
+        } else {
+            Ok(())
         }
     }
 

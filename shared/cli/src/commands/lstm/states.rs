@@ -137,9 +137,10 @@ impl States {
         let summary = StateSummary::of(&h, self.h.shape[1]);
         let mut rows = self.rows();
         let name = tested.model.file_stem().unwrap_or_default().to_string_lossy();
-        let of = match rows.len() > SHOWN {
-            true => format!(", {SHOWN} of {} units", rows.len()),
-            false => String::new(),
+        let of = if rows.len() > SHOWN {
+            format!(", {SHOWN} of {} units", rows.len())
+        } else {
+            String::new()
         };
         rows.truncate(SHOWN);
         let title = format!("hidden states of {name}{of}");

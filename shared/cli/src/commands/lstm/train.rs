@@ -55,10 +55,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let Arguments { options, out, resume } = arguments;
     let state = beside(out, "checkpoint.safetensors");
     let curve = beside(out, "loss.svg");
-    let begun = match resume {
-        true => Some(stopped(&state)?),
-        false => None,
-    };
+    let begun = if resume { Some(stopped(&state)?) } else { None };
     let settings = match &begun {
         Some((_, notes)) => notes.settings.clone().resumed(options)?,
         None => Settings::new(options)?,

@@ -60,10 +60,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     settings.check()?;
     let state = beside(out, "checkpoint.safetensors");
     let curve = beside(out, "loss.svg");
-    let begun = match resume {
-        true => Some(stopped(&state, settings)?),
-        false => None,
-    };
+    let begun = if resume { Some(stopped(&state, settings)?) } else { None };
     let corpus = Corpus::load(settings, begun.as_ref().map(|(_, notes)| &notes.vocabulary))?;
     for path in [out, &state, &curve] {
         check_target(path)?;
@@ -79,12 +76,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         }
     };
     let judged: Vec<usize> = corpus.held_out().take(corpus.held_out().len() - 1).collect();
-    let judge = match judged.is_empty() {
-        true => None,
-        false => {
-            let (model, config) = (*trainer.model(), *trainer.config());
-            Some((Evaluator::new(&device, model, config, &corpus.data)?, judged))
-        }
+    let judge = if judged.is_empty() {
+        None
+    } else {
+        let (model, config) = (*trainer.model(), *trainer.config());
+        Some((Evaluator::new(&device, model, config, &corpus.data)?, judged))
     };
     eprintln!("{} on {}", corpus.describe(&settings.text), device.name());
     let history = begun.map_or_else(History::default, |(_, notes)| notes.history);

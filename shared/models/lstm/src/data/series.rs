@@ -50,9 +50,10 @@ impl Series {
             let value = text.parse::<f64>().ok().filter(|v| v.is_finite());
             let Some(value) = value else {
                 let line = row.position().map_or(0, csv::Position::line);
-                let got = match text.is_empty() {
-                    true => "nothing".into(),
-                    false => format!("'{}'", shown(text, 100)),
+                let got = if text.is_empty() {
+                    "nothing".into()
+                } else {
+                    format!("'{}'", shown(text, 100))
                 };
                 let column = shown(&name, 40);
                 let at = format!("row {}, line {line}, column '{column}'", values.len() + 1);

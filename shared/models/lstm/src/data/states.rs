@@ -43,9 +43,10 @@ impl StateSummary {
             still += usize::from((unit.norm_squared() / steps as f64).sqrt() < STILL);
         }
         // Both products have the same eigenvalues but for zeros.
-        let product = match steps < units {
-            true => &centred * centred.transpose(),
-            false => centred.transpose() * &centred,
+        let product = if steps < units {
+            &centred * centred.transpose()
+        } else {
+            centred.transpose() * &centred
         };
         let mut variances: Vec<f64> = SymmetricEigen::new(product).eigenvalues.as_slice().to_vec();
         variances.sort_by(|a, b| b.total_cmp(a));

@@ -89,9 +89,10 @@ impl Step {
             None => u.zero_state("weights", dtype, layout.len),
         };
         let training = parameters.map(|all| Training {
-            master: match master == dtype {
-                true => weights,
-                false => u.state("master", layout.pack(master, all)),
+            master: if master == dtype {
+                weights
+            } else {
+                u.state("master", layout.pack(master, all))
             },
             gradient: u.zero_state("gradient", dtype, layout.len),
             m: u.zero_state("m", master, layout.len),

@@ -43,9 +43,10 @@ impl Model {
         let named = Parameters::NAMES.into_iter().zip(self.sizes().shapes()).zip(bounds);
         let of = |((name, shape), bound): ((&str, Vec<usize>), f64)| {
             let len = shape.iter().product();
-            let values: Vec<f64> = match bound > 0.0 {
-                true => (0..len).map(|_| random.random_range(-bound..=bound)).collect(),
-                false => vec![0.0; len],
+            let values: Vec<f64> = if bound > 0.0 {
+                (0..len).map(|_| random.random_range(-bound..=bound)).collect()
+            } else {
+                vec![0.0; len]
             };
             (name.to_owned(), Tensor::rounded(DType::F32, &shape, &values))
         };

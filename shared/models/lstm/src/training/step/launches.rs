@@ -59,16 +59,17 @@ impl Builder<'_> {
         let states_len = network.layers * network.directions() * batch * network.hidden;
         // Zero before the first step, and no gradient behind the last.
         let (zeros, mut of_f32) = (self.plan.zeros(dtype, states_len), None);
-        let mut zeros = |plan: &mut Plan, own: DType| match own == dtype {
-            true => zeros,
-            false => *of_f32.get_or_insert_with(|| plan.zeros(own, states_len)),
+        let mut zeros = |plan: &mut Plan, own: DType| {
+            if own == dtype {
+                zeros
+            } else {
+                *of_f32.get_or_insert_with(|| plan.zeros(own, states_len))
+            }
         };
         let plan = &mut self.plan;
-        let states =
-            States::new(network.cell, dtype, lengths, |name, dtype| match name.ends_with('0') {
-                true => zeros(plan, dtype),
-                false => plan.scratch(dtype, states_len),
-            });
+        let states = States::new(network.cell, dtype, lengths, |name, dtype| {
+            if name.ends_with('0') { zeros(plan, dtype) } else { plan.scratch(dtype, states_len) }
+        });
 
         let (layout, weights) = (self.layout, slots.weights);
         let parameter = |_: &mut Plan, of: &Parameter| layout.part(weights, &of.name);
@@ -83,10 +84,11 @@ impl Builder<'_> {
         let layers = lstm.forward(&mut self.plan, sizes, &states, ends, parameter, between)?;
         slots.ys.push(y);
 
-        let dy = match train {
+        let dy = if train {
             // Where no z is read there is no gradient.
-            true => self.plan.zeros(dtype, window * batch * self.model.features()),
-            false => self.plan.scratch(dtype, 1),
+            self.plan.zeros(dtype, window * batch * self.model.features())
+        } else {
+            self.plan.scratch(dtype, 1)
         };
         let head = match &slots.training {
             Some(training) if self.has_tensor_head(lstm.way()) => {
@@ -101,11 +103,9 @@ impl Builder<'_> {
         let Some(training) = &slots.training else { return Ok(()) };
         let by_parameters = training.gradient;
         let plan = &mut self.plan;
-        let upstream =
-            Upstream::new(network.cell, dtype, dy, |name, dtype| match name.ends_with('0') {
-                true => plan.scratch(dtype, states_len),
-                false => zeros(plan, dtype),
-            });
+        let upstream = Upstream::new(network.cell, dtype, dy, |name, dtype| {
+            if name.ends_with('0') { plan.scratch(dtype, states_len) } else { zeros(plan, dtype) }
+        });
         let gradient = |_: &mut Plan, of: &Parameter| layout.part(by_parameters, &of.name);
         let between = |plan: &mut Plan, layer, dx| add_dropout(plan, config, counts, layer, dx);
         lstm.backward(&mut self.plan, &layers, upstream, None, Some(head), gradient, between)
