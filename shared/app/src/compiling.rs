@@ -16,6 +16,15 @@ use crate::{Error, Options};
 
 /// So long a compilation may take, whatever the limit of the run is.
 const LEAST_TIME: Duration = Duration::from_secs(30);
+/// A run has so much time at least, where its limit is so short that it can only be meant for that.
+const LEAST_RUN: Duration = Duration::from_secs(1);
+
+/// How long what was begun at `begun`, and is to end `timeout` later, may still run now that it is compiled. A limit
+/// shorter than what a compiler gets at least is one for the run: that has up to a second of it, however long compiling took.
+pub fn time_to_run(timeout: Duration, begun: Instant) -> Duration {
+    let least = if timeout < LEAST_TIME { timeout.min(LEAST_RUN) } else { Duration::ZERO };
+    timeout.saturating_sub(begun.elapsed()).max(least)
+}
 /// So much memory a compiler may have, likewise.
 const LEAST_MEMORY: u64 = 2 << 30;
 /// How often compilers are ended that begin behind the time limit.
@@ -202,5 +211,25 @@ pub(crate) fn end_processes_below() {
     for &process in &below[1..] {
         // SAFETY: a process that this one has begun, directly or not.
         unsafe { libc::kill(process as i32, libc::SIGKILL) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_counts_from_the_beginning() {
+        let seconds = Duration::from_secs_f64;
+        let left = |timeout, compiled| {
+            let begun = Instant::now().checked_sub(seconds(compiled)).unwrap();
+            time_to_run(seconds(timeout), begun).as_secs_f64()
+        };
+        let about = |a: f64, b: f64| (a - b).abs() < 0.5;
+        assert!(about(left(35.0, 20.0), 15.0), "35 seconds in all");
+        assert!(about(left(35.0, 40.0), 0.0), "and no more");
+        assert!(about(left(10.0, 4.0), 6.0));
+        assert!(left(0.3, 4.0) >= 0.3, "for the run alone");
+        assert!(about(left(10.0, 12.0), 1.0), "compiled too late, and yet it runs");
     }
 }

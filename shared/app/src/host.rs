@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use lab_emulator::{Check, Config, Finding, Kernel, LaunchError, Module, Options, Profile};
+use lab_emulator::{Check, Config, Finding, Grids, Kernel, LaunchError, Module, Options, Profile};
 
 use crate::arch::Arch;
 
@@ -41,6 +41,7 @@ pub(crate) struct Host {
         usize,
         c_int,
         u32,
+        c_int,
         *mut *mut c_void,
     ) -> c_int,
     type_of: unsafe extern "C" fn(*const c_void, *mut usize) -> c_int,
@@ -384,6 +385,7 @@ unsafe extern "C" fn launch(
     shared: usize,
     cooperative: c_int,
     cluster: u32,
+    overlaps: c_int,
     arguments: *mut *mut c_void,
 ) -> c_int {
     let Some(module) = modules().first().cloned() else { return LAUNCH_FAILURE };
@@ -396,7 +398,7 @@ unsafe extern "C" fn launch(
         dynamic_shared: shared,
         cooperative: cooperative != 0,
         cluster,
-        overlap_previous: false,
+        overlap_previous: overlaps != 0,
     };
     let count = kernel.parameters().len();
     // SAFETY: launch.h passes the address of each argument.
@@ -444,6 +446,9 @@ fn fits(config: &Config, arch: Arch) -> Result<(), (String, c_int)> {
     Ok(())
 }
 
+/// What the last launches have left that the next may overlap.
+static GRIDS: Mutex<Grids> = Mutex::new(Grids::NONE);
+
 /// Runs one grid to its end, and keeps what is found.
 fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Options) -> c_int {
     {
@@ -470,8 +475,13 @@ fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Opt
     let outcome = std::thread::scope(|scope| {
         let run = || {
             let addresses = &addresses;
+            // Of the program's thread, each of whose launches has one of its own here.
+            let mut grids = GRIDS.lock().unwrap_or_else(PoisonError::into_inner);
+            lab_emulator::exchange_grids(&mut grids);
             // SAFETY: the arguments are of the kernel's own types.
-            unsafe { lab_emulator::launch(kernel, config, addresses.0, &options) }
+            let outcome = unsafe { lab_emulator::launch(kernel, config, addresses.0, &options) };
+            lab_emulator::exchange_grids(&mut grids);
+            outcome
         };
         scope.spawn(run).join()
     });

@@ -50,6 +50,7 @@ use std::path::PathBuf;
 
 pub use arch::Arch;
 pub use built::Built;
+pub use compiling::time_to_run;
 pub use facts::Facts;
 pub use given::{
     Argument, BadArgument, Buffer, Component, Element, Fill, Role, TensorName, Value, split_list,

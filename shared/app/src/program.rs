@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab_emulator::{Finding, Module, Order, write_atomically};
 use lab_kernel_build::{Build, compile_program};
@@ -13,7 +13,7 @@ use lab_kernel_build::{Build, compile_program};
 use crate::Error;
 use crate::arch::Arch;
 use crate::cache;
-use crate::compiling::Compiling;
+use crate::compiling::{Compiling, time_to_run};
 use crate::conditions::Macros;
 use crate::cuts::Cuts;
 use crate::fault;
@@ -68,6 +68,7 @@ pub struct Program {
     kernels: Vec<(PathBuf, Kernel)>,
     missing: Vec<String>,
     timeout: Option<Duration>,
+    begun: Instant,
     memory: Option<u64>,
     arch: Arch,
     order: Option<Order>,
@@ -100,9 +101,11 @@ impl Program {
     /// # Errors
     /// [`Error::File`], [`Error::Compile`], [`Error::Module`].
     pub fn build(files: &[PathBuf], options: &Options) -> Result<Self, Error> {
+        let begun = Instant::now();
         let scratch = scratch()?;
         let compiling = Compiling::begin(scratch.path(), options);
-        compiling.end(Self::build_in(scratch.path(), files, options))
+        let built = compiling.end(Self::build_in(scratch.path(), files, options))?;
+        Ok(Self { begun, ..built })
     }
 
     fn build_in(scratch: &Path, files: &[PathBuf], options: &Options) -> Result<Self, Error> {
@@ -136,6 +139,7 @@ impl Program {
             kernels,
             missing,
             timeout: options.timeout,
+            begun: Instant::now(),
             memory: options.memory,
             arch: options.arch,
             order: options.order,
@@ -209,8 +213,9 @@ impl Program {
         // SAFETY: a function that takes nothing of this one's; what has ended the program comes there.
         unsafe { on_exit(ended, std::ptr::null_mut()) };
         if let Some(timeout) = self.timeout {
+            let left = time_to_run(timeout, self.begun);
             std::thread::spawn(move || {
-                std::thread::sleep(timeout);
+                std::thread::sleep(left);
                 end_without_fail();
                 eprintln!("program: expected an end within {} s, got none", timeout.as_secs_f32());
                 ended(1, std::ptr::null_mut());

@@ -42,7 +42,7 @@ pub struct Arguments {
     /// Seed of --order random and starve
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Ends it after so many seconds
+    /// Ends it so many seconds after the tool began; below 30, the run has a second at least
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
     /// So much memory it may have, such as 8GiB

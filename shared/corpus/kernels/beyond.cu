@@ -1,4 +1,6 @@
 // What compute-sanitizer's tools do not look at: integers in registers, and the cache that no write need reach.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 // ---- integers without a value -------------------------------------------------------------------
 
@@ -39,6 +41,43 @@ __global__ void first_is_best(const int* x, int* out, int n) {
 // Numbers that are near what the emulator fills local variables with, among others.
 __global__ void large_numbers(int* out) {
     out[threadIdx.x] = threadIdx.x % 2 ? 2147417854 + int(threadIdx.x) : int(threadIdx.x);
+}
+
+// ---- sums without a value, in 16 bits ------------------------------------------------------------
+
+// A sum of floats without a start becomes a bf16.
+__global__ void local_sum_to_bf16(const float* x, __nv_bfloat16* out, int n) {
+    float sum;  // BUG local_sum_to_bf16
+    for (int i = 0; i < n; ++i) sum += x[i];
+    out[threadIdx.x] = __float2bfloat16(sum);  // BUG local_sum_to_bf16
+}
+// The same, an f16.
+__global__ void local_sum_to_f16(const float* x, __half* out, int n) {
+    float sum;  // BUG local_sum_to_f16
+    for (int i = 0; i < n; ++i) sum += x[i];
+    out[threadIdx.x] = __float2half(sum);  // BUG local_sum_to_f16
+}
+// A sum in f16.
+__global__ void local_half_sum(const __half* x, __half* out, int n) {
+    __half sum;  // BUG local_half_sum
+    for (int i = 0; i < n; ++i) sum = __hadd(sum, x[i]);
+    out[threadIdx.x] = sum;  // BUG local_half_sum
+}
+// Pairs of sums.
+__global__ void local_sums_to_halves(const float* x, __half2* out, int n) {
+    float low, high;  // BUG local_sums_to_halves
+    for (int i = 0; i < n; ++i) {
+        low += x[i];
+        high += 2 * x[i];
+    }
+    out[threadIdx.x] = __floats2half2_rn(low, high);  // BUG local_sums_to_halves
+}
+// From zero; and what has no value as a number is no variable without one.
+__global__ void local_half_sum_set(const __half* x, __half* out, int n) {
+    __half sum = __float2half(0.0f);
+    for (int i = 0; i < n; ++i) sum = __hadd(sum, x[i]);
+    float none = (threadIdx.x % 2) * INFINITY;
+    out[threadIdx.x] = threadIdx.x < 30 ? sum : __float2half(none);
 }
 
 // ---- the read-only cache ------------------------------------------------------------------------

@@ -1,4 +1,6 @@
 // What GPUs do as it is meant, though nothing promises it, and its neighbours, which they may not.
+#include <mma.h>
+
 #include "lab/ptx/cp_async.cuh"
 
 using namespace lab;
@@ -220,8 +222,111 @@ __global__ void counter_set_back_early(unsigned* count, unsigned* launches) {
     }
 }
 
+// ---- a flag that is set back ---------------------------------------------------------------------
+
+// Who has seen the flag sets it back plainly: the PTX memory model orders the atomic before the read that sees it, and that
+// before all that its thread does later.
+__global__ void flag_taken_back(int* flag, int* data, int* out) {
+    int t = threadIdx.x;
+    if (blockIdx.x == 0) {
+        data[t] = t;
+        __syncthreads();
+        if (t == 0) {
+            __threadfence();
+            atomicAdd(flag, 1);
+        }
+    } else {
+        if (t == 0) {
+            while (atomicAdd(flag, 0) == 0) {}
+            __threadfence();
+            *flag = 0;
+        }
+        __syncthreads();
+        out[t] = data[31 - t];
+    }
+}
+// It has seen another flag, which is set before this one is.
+__global__ void flag_taken_back_unseen(int* flag, int* ready, int* data, int* out) {
+    int t = threadIdx.x;
+    if (blockIdx.x == 0) {
+        data[t] = t;
+        __syncthreads();
+        if (t == 0) {
+            __threadfence();
+            atomicAdd(ready, 1);
+            atomicAdd(flag, 1);  // BUG flag_taken_back_unseen
+        }
+    } else {
+        if (t == 0) {
+            while (atomicAdd(ready, 0) == 0) {}
+            __threadfence();
+            *flag = 0;  // BUG flag_taken_back_unseen
+        }
+        __syncthreads();
+        out[t] = data[31 - t];
+    }
+}
+
+// ---- blocks that wait for blocks -----------------------------------------------------------------
+
+__device__ void publish_number(int* flags, int* numbers) {
+    numbers[blockIdx.x] = 10 + blockIdx.x;
+    __threadfence();
+    atomicExch(&flags[blockIdx.x], 1);
+}
+__device__ void take_number(const int* numbers, int* out) {
+    __threadfence();
+    out[blockIdx.x] = numbers[1 - blockIdx.x];
+}
+// Each of two blocks waits for the other. A GPU that has room runs both; nothing promises that it has.
+__global__ void blocks_swap(volatile int* flags, int* numbers, int* out) {
+    publish_number(const_cast<int*>(flags), numbers);
+    while (flags[1 - blockIdx.x] == 0) {}  // FORMAL blocks_swap
+    take_number(numbers, out);
+}
+// A cooperative launch does.
+__global__ void blocks_swap_together(volatile int* flags, int* numbers, int* out) {
+    publish_number(const_cast<int*>(flags), numbers);
+    while (flags[1 - blockIdx.x] == 0) {}
+    take_number(numbers, out);
+}
+// One of them forgets its flag.
+__global__ void blocks_swap_in_vain(volatile int* flags, int* numbers, int* out) {
+    if (blockIdx.x == 0) publish_number(const_cast<int*>(flags), numbers);
+    while (flags[1 - blockIdx.x] == 0) {}  // BUG blocks_swap_in_vain
+    take_number(numbers, out);
+}
+// Splits of a sum add in their order, behind a lock for each tile: in every second tile the first block is the last in line.
+__global__ void splits_in_turns(volatile int* turns, float* tiles) {
+    int tile = blockIdx.x / 4, turn = tile % 2 ? blockIdx.x % 4 : 3 - blockIdx.x % 4;
+    if (threadIdx.x == 0) {
+        while (turns[tile] != turn) __nanosleep(20);  // FORMAL splits_in_turns
+        __threadfence();
+    }
+    __syncthreads();
+    float before = turn == 0 ? 1.0f : tiles[32 * tile + threadIdx.x];
+    tiles[32 * tile + threadIdx.x] = 2 * before + turn;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicExch(const_cast<int*>(&turns[tile]), turn + 1);
+    }
+}
+
 // ---- alignment ----------------------------------------------------------------------------------
 
+// A 16 × 16 tile through two arrays, from the 17th column on.
+__device__ __forceinline__ void tile_twice(const __half* x, __half* out, __half (*first)[144],
+                                           __half (*second)[144]) {
+    namespace wmma = nvcuda::wmma;
+    for (int i = threadIdx.x; i < 256; i += 32) first[i / 16][16 + i % 16] = x[i];
+    __syncwarp();
+    wmma::fragment<wmma::accumulator, 16, 16, 16, __half> tile;
+    wmma::load_matrix_sync(tile, &first[0][16], 144, wmma::mem_row_major);
+    wmma::store_matrix_sync(&second[0][16], tile, 144, wmma::mem_row_major);
+    __syncwarp();
+    for (int i = threadIdx.x; i < 256; i += 32) out[i] = second[i / 16][16 + i % 16];
+}
 // Floats that are read four at once: they begin where the kernel's shared memory does.
 __global__ void aligned_by_luck(const float* x, float* out) {
     __shared__ float row[128];
@@ -273,4 +378,28 @@ __global__ void copied_as_declared(const float* x, float* out) {
     async_wait<0>();
     __syncthreads();
     out[t] = row[last - t];
+}
+// A tile of wmma in the second array, which ptxas lets begin at a multiple of 32 bytes: where the first one ends.
+__global__ void tile_aligned_by_luck(const __half* x, __half* out) {
+    __shared__ __half first[16][144];
+    __shared__ __half second[16][144];
+    tile_twice(x, out, first, second);  // FORMAL tile_aligned_by_luck
+}
+// Behind eight halves more it does not.
+__global__ void tile_misaligned(const __half* x, __half* out) {
+    __shared__ __half before[8];
+    __shared__ __half first[16][144];
+    __shared__ __half second[16][144];
+    if (threadIdx.x < 8) before[threadIdx.x] = x[threadIdx.x];
+    tile_twice(x, out, first, second);  // BUG tile_misaligned
+    if (before[threadIdx.x % 8] != before[threadIdx.x % 8]) out[0] = before[0];
+}
+// Declared for it.
+__global__ void tile_aligned_as_declared(const __half* x, __half* out) {
+    __shared__ __half before[8];
+    __shared__ __align__(32) __half first[16][144];
+    __shared__ __align__(32) __half second[16][144];
+    if (threadIdx.x < 8) before[threadIdx.x] = x[threadIdx.x];
+    tile_twice(x, out, first, second);
+    if (before[threadIdx.x % 8] != before[threadIdx.x % 8]) out[0] = before[0];
 }

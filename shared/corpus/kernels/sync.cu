@@ -20,17 +20,17 @@ __global__ void barriers_apart(int* out, int value) {
         out[t] = odd + 10;
     }
 }
-// The same by warps: whole warps, but still two barriers.
+// The same by warps: PTX's barrier counts whole warps, wherever each has come to it; CUDA's guide wants one branch for all.
 __global__ void barriers_apart_by_warps(int* out, int value) {
     __shared__ int first, second;
     int t = threadIdx.x;
     if (t < 32) {
         if (t == 0) first = value;
-        __syncthreads();  // BUG barriers_apart_by_warps
+        __syncthreads();  // FORMAL barriers_apart_by_warps
         out[t] = second;
     } else {
         if (t == 32) second = 2 * value;
-        __syncthreads();  // BUG barriers_apart_by_warps
+        __syncthreads();  // FORMAL barriers_apart_by_warps
         out[t] = first + 10;
     }
 }

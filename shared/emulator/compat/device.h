@@ -14,6 +14,11 @@
 #include "vectors.h"
 #include "warp.h"
 
+__forceinline__ void cudaGridDependencySynchronize() { EMU_NEEDS_griddepcontrol emu_griddep_wait(); }
+__forceinline__ void cudaTriggerProgrammaticLaunchCompletion() {
+    EMU_NEEDS_griddepcontrol emu_griddep_launch_dependents();
+}
+
 #define __CUDA_ALIGN__(n) __align__(n)
 #define __builtin_align__(n) __align__(n)
 #define __device_builtin__

@@ -3,6 +3,7 @@
 #pragma once
 #ifndef EMU_NEEDS_redux_sync
 #define EMU_NEEDS_redux_sync
+#define EMU_NEEDS_griddepcontrol
 #define EMU_NEEDS_this_cluster__
 #define EMU_NEEDS_wmma_bf16
 #define EMU_NEEDS_wmma_tf32

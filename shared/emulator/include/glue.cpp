@@ -95,7 +95,8 @@ void __ubsan_handle_out_of_bounds(const Bounds* at, uintptr_t index) {
     runtime->bounds(at->array->name, int64_t(index), CALLER);
 }
 // Programs are compiled with the checks of alignment as well: `p->x` of a float2 reads four bytes, but
-// the compiler of a GPU may read all eight.
+// the compiler of a GPU may read all eight. And with those of objects, which ask for no alignment: the size of a local
+// variable is known where its address was taken.
 struct Mismatch {
     const char* file;
     uint32_t line, column;
@@ -103,7 +104,12 @@ struct Mismatch {
     unsigned char log_alignment, kind;
 };
 void __ubsan_handle_type_mismatch_v1(const Mismatch* at, uintptr_t address) {
-    runtime->alignment(reinterpret_cast<const void*>(address), size_t(1) << at->log_alignment, CALLER);
+    const void* used = reinterpret_cast<const void*>(address);
+    size_t alignment = size_t(1) << at->log_alignment;
+    if (address % alignment)
+        runtime->alignment(used, alignment, CALLER);
+    else
+        runtime->beyond_local(used, at->type->name, CALLER);
 }
 
 // The shim announces each atomic by emu_access; what g++ made of its body is only to be done.

@@ -56,7 +56,7 @@ __forceinline__ int wmma_lane() {
     return int((t.x + n.x * (t.y + n.y * t.z)) % 32);
 }
 __forceinline__ void wmma_address(const void* address, size_t row_bytes) {
-    if (uint64_t(address) % 32 != 0) emu_misaligned("a wmma tile's address", 32);
+    emu_tile_address(address, 32);
     if (row_bytes % 16 != 0) emu_misaligned("the distance of a wmma tile's rows", 16);
 }
 // Halves: eight rows of 8 at a time. A tile's upper left, lower left, upper right and lower right

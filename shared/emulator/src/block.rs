@@ -32,6 +32,8 @@ use crate::watchdog::Watched;
 /// Every byte of shared memory at a block's start. NaN in each float format, −1 in the integers:
 /// what nobody wrote must not look like a number.
 const POISON: u8 = 0xFF;
+/// How many turns in which some thread polls make a block restless, that has not waited before.
+const RESTLESS: u32 = 64;
 /// How often those who wait at mbarriers are told that it takes a while, before it is a deadlock.
 const PATIENCE: u32 = 3;
 
@@ -46,6 +48,8 @@ pub(crate) enum Pause {
     ClusterSync,
     /// Every thread that could run polls memory that somebody else must write.
     Polling,
+    /// Some have polled for long, whatever else was done meanwhile: a loop that waits may hold a barrier.
+    Restless,
     /// Some wait at an mbarrier, nobody can run and nothing is in flight. Of the cluster's events, so many
     /// had come then.
     Awaiting(u64),
@@ -133,6 +137,10 @@ pub(crate) struct BlockRunner {
     cluster_syncs: usize,
     /// Its cluster, and its rank there.
     cluster: Option<(Arc<Cluster>, u32)>,
+    /// Whether a thread polled in this turn of all, and in how many turns one did.
+    polls: (bool, u32),
+    /// Whether it has let others have a turn.
+    lets: bool,
     /// Turns that were more than polling.
     progress: u64,
     /// The same for the watchdog to see, at every turn: a block may take long, and is no stall for
@@ -238,6 +246,8 @@ impl BlockRunner {
             at_cluster: 0,
             cluster_syncs: 0,
             cluster,
+            polls: (false, 0),
+            lets: false,
             progress: 0,
             told: watched.counter(),
         })
@@ -286,6 +296,7 @@ impl BlockRunner {
         self.named.restart();
         self.registers.restart(count);
         self.patience = 0;
+        (self.polls, self.lets) = ((false, 0), false);
         self.copies.restart(linear);
         self.wake_all();
     }
@@ -297,6 +308,19 @@ impl BlockRunner {
             check.grid_sync(meeting);
         }
         self.wake_all();
+    }
+
+    /// Whether a thread polls, and has only read of late: atomics are no sign that one waits. Known of checked kernels alone.
+    pub(crate) fn reads_again(&self) -> bool {
+        self.threads.iter().any(|t| t.state == State::Polling && !t.polled.is_empty())
+    }
+
+    /// Others begin, or have a turn, while this block waits.
+    pub(crate) fn lets_others(&mut self) {
+        self.lets = true;
+        if let Some(check) = &mut self.check {
+            check.lets_others();
+        }
     }
 
     /// Tells its cluster where its shared memory is.
@@ -375,8 +399,14 @@ impl BlockRunner {
                 self.told.store(self.progress, Ordering::Relaxed);
             }
             self.queue.clear();
+            let polls = std::mem::take(&mut self.polls.0);
+            self.polls.1 += u32::from(polls);
+            let restless = polls && (self.lets || self.polls.1.is_multiple_of(RESTLESS));
             if self.progress == before && !starves && !self.land_at_last()? {
-                return Ok(Pause::Polling);
+                return Ok(if restless { Pause::Restless } else { Pause::Polling });
+            }
+            if restless {
+                return Ok(Pause::Restless);
             }
         }
     }
@@ -659,7 +689,10 @@ impl BlockRunner {
                 let free = asked.map_err(|wrong| self.at_thread(index, wrong))?;
                 self.free(free);
             }
-            State::Polling | State::Ready => self.next.push(index as u32),
+            State::Polling | State::Ready => {
+                self.polls.0 |= state == State::Polling;
+                self.next.push(index as u32);
+            }
             State::Exited => self.exit(index)?,
             State::Failed => return Err(self.fault(index)),
         }
@@ -783,8 +816,9 @@ impl BlockRunner {
         let waiting = || self.threads.iter().filter(|t| t.state != State::Exited).map(|t| t.pc);
         let first = waiting().next().unwrap_or(0);
         if let Some(other) = waiting().find(|&pc| pc != first) {
-            check.met_at(|| self.standing(), [first, other]);
+            check.met_at(|| self.standing(), [first, other], || self.split_warp());
         }
+        check.met(first);
         if self.live < self.live_at_barrier {
             let gone = self.threads.iter().filter(|t| t.state == State::Exited && !t.has_met);
             check.passed_by(|| self.standing(), first, gone.map(|t| t.last));
@@ -792,6 +826,18 @@ impl BlockRunner {
         }
         check.barrier();
         self.check = Some(check);
+    }
+
+    /// Two places where lanes of one warp stand that have not exited, if they do not all stand at the same.
+    fn split_warp(&self) -> Option<[usize; 2]> {
+        let module = self.kernel.module();
+        self.threads.chunks(LANES).find_map(|warp| {
+            let mut stand = warp.iter().filter(|t| t.state != State::Exited).map(|t| t.pc);
+            let first = stand.next()?;
+            // Clones of one call have the same place and callers.
+            let other = stand.find(|&pc| pc != first && module.frames(pc) != module.frames(first));
+            other.map(|other| [first, other])
+        })
     }
 
     /// Nobody can run, and nobody will.

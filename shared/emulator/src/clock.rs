@@ -239,6 +239,59 @@ pub(crate) struct Published {
     device: Shared,
     /// By fences of block scope: of use to this block only.
     block: (u32, Shared),
+    observers: Observers,
+}
+
+impl Published {
+    /// The block of the last strong write.
+    pub(crate) fn writer(&self) -> Option<u32> {
+        self.observers.writer
+    }
+}
+
+/// Who has seen all strong writes of one address.
+///
+/// In the PTX memory model a strong write precedes the strong read that sees it, or that sees the last of a chain of
+/// atomics upon it (observation order); and with that all that the reader does later (program order). So a flag may be
+/// set back plainly by who has seen it set. Of what the writer did before, this says nothing: that needs a release.
+#[derive(Debug, Default)]
+struct Observers {
+    /// Those of the last strong write; the oldest makes room.
+    seen: [Option<Observer>; 4],
+    next: usize,
+    /// A write came that is no part of the chain: who sees it has not seen those before.
+    broken: bool,
+    /// Whose the last write was: a block.
+    writer: Option<u32>,
+}
+
+/// A strong access that saw the value of all writes before.
+#[derive(Clone, Copy, Debug)]
+struct Observer {
+    access: Cell,
+    /// Fences of its thread before it.
+    fences: u32,
+    acquires: bool,
+}
+
+impl Observers {
+    fn see(&mut self, observer: Observer) {
+        let is_same = |o: &&mut Observer| o.access.same_thread(observer.access);
+        match self.seen.iter_mut().flatten().find(is_same) {
+            Some(before) if observer.acquires && !before.acquires => *before = observer,
+            // The first time tells.
+            Some(_) => {}
+            None => {
+                self.seen[self.next] = Some(observer);
+                self.next = (self.next + 1) % self.seen.len();
+            }
+        }
+    }
+
+    /// A new write: who has not seen it has not seen all.
+    fn forget(&mut self) {
+        (self.seen, self.next) = Default::default();
+    }
 }
 
 /// What a thread knew at some time, with all that it had done.
@@ -362,6 +415,8 @@ struct ThreadClock {
     fenced: [Shared; 2],
     /// What strong reads have found published; known once a fence has come.
     heard: [Shared; 2],
+    /// Fences so far.
+    fences: u32,
 }
 
 impl ThreadClock {
@@ -620,6 +675,7 @@ impl BlockClock {
     }
 
     pub(crate) fn fence(&mut self, thread: u32, scope: Scope) {
+        self.threads[thread as usize].fences += 1;
         self.acquire(thread, scope);
         self.release(thread, scope);
     }
@@ -788,13 +844,47 @@ impl BlockClock {
         }
         let t = &self.threads[thread as usize];
         if !updates {
-            *to = Published::default();
+            *to =
+                Published { observers: std::mem::take(&mut to.observers), ..Published::default() };
         }
         join(&mut to.device, &t.fenced[DEVICE]);
         if to.block.0 != self.block {
             to.block = (self.block, None);
         }
         join(&mut to.block.1, &t.fenced[BLOCK]);
+    }
+
+    /// `me`, a strong access of this block, has seen the value at an address. A write that does not read (`replaces`)
+    /// ends the chain, unless its thread has seen all of it.
+    pub(crate) fn observe(
+        &self,
+        me: Cell,
+        address: &mut Published,
+        (writes, replaces, acquires): (bool, bool, bool),
+    ) {
+        let chain = &mut address.observers;
+        if replaces {
+            let all = || chain.seen.iter().flatten();
+            let is_first = all().next().is_none();
+            chain.broken |= !is_first && !all().any(|o| self.ordered(o.access, me));
+        }
+        if writes {
+            chain.forget();
+            chain.writer = Some(me.block());
+        }
+        let fences = self.threads[me.thread() as usize].fences;
+        chain.see(Observer { access: me, fences, acquires });
+    }
+
+    /// Whether `me` comes behind one who has seen all strong writes of this address, by an acquire or with a fence
+    /// behind it.
+    pub(crate) fn observed(&self, address: &Published, me: Cell) -> bool {
+        let acquired = |o: &Observer| {
+            let own = o.access.same_block(me);
+            o.acquires || !own || self.threads[o.access.thread() as usize].fences > o.fences
+        };
+        let seen = || address.observers.seen.iter().flatten();
+        !address.observers.broken && seen().any(|o| acquired(o) && self.ordered(o.access, me))
     }
 }
 
@@ -871,6 +961,41 @@ mod tests {
         assert!(!message(Some(Scope::Device), false, relaxed), "no acquire");
         assert!(!message(Some(Scope::Block), true, relaxed), "a fence that reaches the block only");
         assert!(message(None, false, (true, true)), "release and acquire need no fences");
+    }
+
+    /// Whether `reader` may set back plainly what `writer` has added to, after it has seen (`sees`) it, with a fence behind.
+    fn set_back(sees: bool, fence: bool, breaks: bool) -> bool {
+        let mut clocks = [0, 1, 2].map(|block| {
+            let mut clock = BlockClock::new(32);
+            clock.start(block);
+            clock
+        });
+        let mut flag = Published::default();
+        let access =
+            |clock: &mut BlockClock, kind| Cell::new(kind, 0, clock.block, clock.stamp(0), 1);
+        let me = access(&mut clocks[0], Kind::StrongWrite);
+        clocks[0].observe(me, &mut flag, (true, false, false));
+        if breaks {
+            let me = access(&mut clocks[2], Kind::StrongWrite);
+            clocks[2].observe(me, &mut flag, (true, true, false));
+        }
+        if sees {
+            let me = access(&mut clocks[1], Kind::StrongRead);
+            clocks[1].observe(me, &mut flag, (false, false, false));
+        }
+        if fence {
+            clocks[1].fence(0, Scope::Device);
+        }
+        let me = access(&mut clocks[1], Kind::Write);
+        clocks[1].observed(&flag, me)
+    }
+
+    #[test]
+    fn who_has_seen_all_writes_comes_behind_them() {
+        assert!(set_back(true, true, false));
+        assert!(!set_back(false, true, false), "it has not seen it");
+        assert!(!set_back(true, false, false), "no acquire");
+        assert!(!set_back(true, true, true), "a store over the atomic, which it says nothing of");
     }
 
     #[test]

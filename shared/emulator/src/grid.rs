@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread::Scope;
+use std::time::{Duration, Instant};
 
 use crate::block::{BlockRunner, Pause};
 use crate::check::LaunchCheck;
 use crate::cluster::{Cluster, MAX_CLUSTER};
 use crate::completion::Landing;
 use crate::counters::Profile;
+use crate::crowd::{self, Crowd, Turn};
 use crate::geometry::Geometry;
 use crate::grids;
 use crate::module::Kernel;
@@ -433,46 +435,105 @@ impl Launch<'_> {
     // ---- independent blocks ---------------------------------------------------------------
 
     fn independent(&self) {
-        let next = AtomicU64::new(0);
         let blocks = self.geometry.blocks();
         let workers = (self.options.threads as u64).min(blocks).max(1);
-        // Threads that are there already: to begin one takes longer than many a launch.
-        rayon::in_place_scope(|scope| {
-            for _ in 1..workers {
-                scope.spawn(|_| self.work(&next));
-            }
-            self.work(&next);
+        let fixed_shared = self.kernel.module().shared_bytes();
+        let all = &Independent {
+            next: AtomicU64::new(0),
+            crowd: Crowd::new(&self.geometry, fixed_shared, workers),
+        };
+        std::thread::scope(|threads| {
+            // Threads that are there already: to begin one takes longer than many a launch.
+            rayon::in_place_scope(|scope| {
+                for me in 1..workers {
+                    scope.spawn(move |_| self.work(me, all, threads));
+                }
+                self.work(0, all, threads);
+            });
         });
     }
 
-    fn work(&self, next: &AtomicU64) {
-        if next.load(Ordering::Relaxed) >= self.geometry.blocks() {
+    /// Runs blocks one after the other, as thread number `me`.
+    fn work<'s>(&'s self, me: u64, all: &'s Independent, threads: &'s Scope<'s, '_>) {
+        let _leave = Member(&all.crowd, me);
+        let blocks = self.geometry.blocks();
+        if all.next.load(Ordering::Relaxed) >= blocks {
             return; // over before this thread woke up
         }
         let _enlisted = self.watched.enlist();
         let Some(mut runner) = self.runner(None) else { return };
-        let blocks = self.geometry.blocks();
         loop {
-            let turn = next.fetch_add(1, Ordering::Relaxed);
+            if all.crowd.alternates() && !matches!(all.crowd.rest(me, &self.watched), Turn::Own) {
+                return;
+            }
+            let turn = all.next.fetch_add(1, Ordering::Relaxed);
             if turn >= blocks || self.watched.aborted() {
                 return;
             }
             runner.start(nth_block(self.options.order, turn, blocks));
-            loop {
-                match self.advance(&mut runner) {
-                    Some(Pause::Done) => break,
-                    // Of a cluster of one.
-                    Some(Pause::ClusterSync) => runner.release_cluster(),
-                    Some(Pause::Awaiting(_)) if runner.hurry() || runner.disappoint() => {}
-                    Some(Pause::Awaiting(_)) => {
-                        return self.fail(Failure::Kernel(runner.deadlock()));
-                    }
-                    // A grid sync is refused where it is called; polling lets others run.
-                    Some(_) => std::thread::yield_now(),
-                    None => return,
-                }
+            if !self.run_to_end(me, &mut runner, all, threads) {
+                return;
             }
         }
+    }
+
+    /// False where the launch is over.
+    fn run_to_end<'s>(
+        &'s self,
+        me: u64,
+        runner: &mut BlockRunner,
+        all: &'s Independent,
+        threads: &'s Scope<'s, '_>,
+    ) -> bool {
+        let mut waits = Waits::default();
+        loop {
+            match self.advance(runner) {
+                Some(Pause::Done) => return true,
+                // Of a cluster of one.
+                Some(Pause::ClusterSync) => runner.release_cluster(),
+                Some(Pause::Awaiting(_)) if runner.hurry() || runner.disappoint() => {}
+                Some(Pause::Awaiting(_)) => {
+                    self.fail(Failure::Kernel(runner.deadlock()));
+                    return false;
+                }
+                Some(Pause::Restless) => {
+                    if waits.enough(runner, all.crowd.alternates())
+                        && !self.let_others(me, runner, all, threads)
+                    {
+                        return false;
+                    }
+                }
+                // A grid sync is refused where it is called; polling lets others run.
+                Some(Pause::GridSync | Pause::Polling) => std::thread::yield_now(),
+                None => return false,
+            }
+        }
+    }
+
+    /// The block of thread `me` waits: others have their turn, or begin. False where the launch is over.
+    fn let_others<'s>(
+        &'s self,
+        me: u64,
+        runner: &mut BlockRunner,
+        all: &'s Independent,
+        threads: &'s Scope<'s, '_>,
+    ) -> bool {
+        let more = all.next.load(Ordering::Relaxed) < self.geometry.blocks();
+        runner.lets_others();
+        let turn = match all.crowd.pass(me, more, &self.watched) {
+            Turn::Another(new) => {
+                let builder = std::thread::Builder::new().stack_size(256 * 1024);
+                if let Err(error) =
+                    builder.spawn_scoped(threads, move || self.work(new, all, threads))
+                {
+                    self.fail(Failure::Host(error));
+                    return false;
+                }
+                if all.crowd.alternates() { all.crowd.wait(me, &self.watched) } else { Turn::Own }
+            }
+            turn => turn,
+        };
+        matches!(turn, Turn::Own)
     }
 
     // ---- cooperative blocks ---------------------------------------------------------------
@@ -569,7 +630,7 @@ impl Launch<'_> {
         loop {
             match self.advance(runner) {
                 Some(Pause::Done) => return,
-                Some(Pause::Polling) => baton.pass(block),
+                Some(Pause::Polling | Pause::Restless) => baton.pass(block),
                 Some(Pause::Awaiting(_)) if runner.hurry() => {}
                 Some(Pause::Awaiting(events)) => {
                     if baton.pass_idle(block, events, cluster) && !runner.disappoint() {
@@ -606,6 +667,45 @@ impl Launch<'_> {
                 return baton.give_up();
             }
         }
+    }
+}
+
+/// The blocks of a launch that is not cooperative.
+struct Independent {
+    /// Which takes its turn next.
+    next: AtomicU64,
+    crowd: Crowd,
+}
+
+/// An OS thread that runs blocks ends, on whatever path.
+struct Member<'a>(&'a Crowd, u64);
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        self.0.leave(self.1);
+    }
+}
+
+/// How long a block has polled.
+#[derive(Default)]
+struct Waits {
+    restless: u32,
+    since: Option<Instant>,
+    has_waited: bool,
+}
+
+impl Waits {
+    /// Whether the block, which is restless once more, has polled for so long that others are to have a turn. `counts`: by
+    /// its turns alone, so that a run is the same every time.
+    fn enough(&mut self, runner: &BlockRunner, counts: bool) -> bool {
+        self.restless += 1;
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let patience = if self.has_waited || runner.reads_again() { 1 } else { crowd::PATIENCE };
+        if self.restless < patience || !counts && since.elapsed() < crowd::PATIENCE_TIME {
+            return false;
+        }
+        *self = Self { has_waited: true, ..Self::default() };
+        true
     }
 }
 

@@ -205,6 +205,21 @@ pub(crate) fn put(queue: u64, earlier: Earlier) {
     });
 }
 
+/// What the launches of a thread have left that later ones may overlap.
+#[derive(Debug)]
+pub struct Grids(Vec<(u64, Earlier)>);
+
+impl Grids {
+    /// Nothing.
+    pub const NONE: Self = Self(Vec::new());
+}
+
+/// Exchanges what this thread's launches have left for another thread's: for who makes the launches of one thread on
+/// several.
+pub fn exchange_grids(others: &mut Grids) {
+    EARLIER.with_borrow_mut(|all| std::mem::swap(all, &mut others.0));
+}
+
 /// Tells the checks that all grids that this thread has launched have ended for whatever it launches next:
 /// the host has waited for them, or a copy or a graph's begin comes between.
 pub fn grids_ended() {

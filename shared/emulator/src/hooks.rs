@@ -314,6 +314,23 @@ fn misaligned(thread: &mut Running, what: *const c_char, bytes: u32) -> ! {
     thread.fail(Fault::Misaligned { what, bytes })
 }
 
+/// Static shared arrays lie elsewhere on a GPU; where nobody knows where, that is no matter.
+fn tile_address(thread: &mut Running, address: *const c_void, bytes: u32) {
+    let (at, pc) = (address as usize, thread.pc());
+    let may_be = at.is_multiple_of(bytes as usize) || thread.block().to_window(at).is_some();
+    let found = match thread.check() {
+        Some((check, own)) => {
+            let looked_at = check.aligned(own, (at, bytes as usize), Kind::Read, pc);
+            looked_at.err().map(Fault::Found)
+        }
+        None if may_be => None,
+        None => Some(Fault::Misaligned { what: "a wmma tile's address".into(), bytes }),
+    };
+    if let Some(fault) = found {
+        thread.fail(fault);
+    }
+}
+
 fn copy_literal(text: *const c_char) -> String {
     // SAFETY: the headers, kernels and the compiler pass string literals.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
@@ -409,9 +426,9 @@ fn note_poll(thread: &mut Running, address: usize, writes: bool) {
         polled.insert(0, (pc, address));
     }
     if let Some((earlier, _)) = before
-        && let Some((check, _)) = thread.check()
+        && let Some((check, thread)) = thread.check()
     {
-        check.polls([earlier, pc]);
+        check.polls(thread, address, [earlier, pc]);
     }
 }
 
@@ -419,6 +436,16 @@ fn alignment(thread: &mut Running, address: *const c_void, bytes: usize) {
     let pc = thread.pc();
     let Some((check, own)) = thread.check() else { return };
     if let Err(found) = check.part(own, address as usize, bytes, pc) {
+        thread.fail(Fault::Found(found));
+    }
+}
+
+fn beyond_local(thread: &mut Running, address: *const c_void, type_name: *const c_char) {
+    let type_name = copy_literal(type_name);
+    let pc = thread.pc();
+    let Some((check, own)) = thread.check() else { return };
+    let type_name = type_name.trim_matches('\'');
+    if let Err(found) = check.beyond_local(own, address as usize, type_name, pc) {
         thread.fail(Fault::Found(found));
     }
 }

@@ -190,6 +190,7 @@ mod clock;
 mod cluster;
 mod completion;
 mod counters;
+mod crowd;
 mod geometry;
 mod grid;
 mod grids;
@@ -222,7 +223,7 @@ pub use grid::{
     BadOption, Config, LaunchError, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED,
     MAX_THREADS_PER_BLOCK, Options, launch,
 };
-pub use grids::grids_ended;
+pub use grids::{Grids, exchange_grids, grids_ended};
 pub use hooks::in_kernel;
 pub use input::{host_memory, open_file, read_file, read_text, repeated_name, shown, shown_lines};
 pub use memory::{

@@ -349,15 +349,17 @@ impl Module {
         self.symbols().frames(pc.wrapping_sub(self.image().base))
     }
 
-    /// The source place of a return address, and, where that is in a shared header, those that it was
-    /// inlined into, up to the kernel's own file.
+    /// The source place of a return address, and those that it was inlined into: up to the kernel's own file, and within that
+    /// from function to function. Not beyond one that a header calls back, as it does a loop's body: that says little.
     pub(crate) fn place_within(&self, pc: usize) -> (String, Vec<String>) {
         let mut frames = self.frames(pc).into_iter().filter(|f| !is_stand_in(f));
         let Some(place) = frames.next() else { return (self.place(pc), Vec::new()) };
         let mut within: Vec<String> = Vec::new();
-        let header = |place: &str| place.split(':').next().is_some_and(|f| f.ends_with(".cuh"));
-        while header(within.last().unwrap_or(&place)) {
-            let Some(caller) = frames.next() else { break };
+        for caller in frames {
+            let last = within.last().unwrap_or(&place);
+            if !is_header(last) && is_header(&caller) {
+                break;
+            }
             within.push(caller);
         }
         (place, within)
@@ -373,7 +375,9 @@ impl Module {
     /// The place in the kernel's own file, of one that may lie in a shared header.
     pub(crate) fn own_place(&self, pc: usize) -> String {
         let (place, within) = self.place_within(pc);
-        within.into_iter().last().unwrap_or(place)
+        let mut all = std::iter::once(place).chain(within);
+        let first = all.next().unwrap_or_default();
+        if is_header(&first) { all.find(|place| !is_header(place)).unwrap_or(first) } else { first }
     }
 
     fn symbols(&self) -> &Symbols {
@@ -383,6 +387,11 @@ impl Module {
     /// The source place of a return address.
     pub(crate) fn place(&self, pc: usize) -> String {
         self.symbols().place(pc.wrapping_sub(self.image().base))
+    }
+
+    /// Bytes of static shared memory.
+    pub(crate) fn shared_bytes(&self) -> usize {
+        self.image().shared_bytes
     }
 
     /// This OS thread's copy of the object's static shared memory.
@@ -395,6 +404,12 @@ impl Module {
             None => std::ptr::slice_from_raw_parts_mut(anchor, 1),
         }
     }
+}
+
+/// Whether a place is one in a header of the kernel's.
+fn is_header(place: &str) -> bool {
+    let file = place.split(':').next().unwrap_or_default();
+    [".cuh", ".h", ".hpp", ".hh", ".inl"].iter().any(|end| file.ends_with(end))
 }
 
 /// A copy.

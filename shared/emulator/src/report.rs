@@ -125,6 +125,8 @@ pub enum Kind {
     GridSyncAbandoned,
     /// Nothing but polling has happened for the limit, or a loop has not called the runtime.
     Stalled,
+    /// A block waits for another that may not have begun.
+    AwaitsBlock,
     /// A warp collective by a lane that its own mask does not name, or of a bad width.
     BadCollective,
     /// A shuffle read a lane that does not take part.
@@ -158,6 +160,7 @@ impl Kind {
             | Self::MixedBarriers
             | Self::GridSyncAbandoned
             | Self::Stalled
+            | Self::AwaitsBlock
             | Self::BadCollective
             | Self::AbsentLane
             | Self::GridSyncNotCooperative => Check::Sync,

@@ -189,7 +189,7 @@ fn the_report_says_who_where_and_what_to_do() {
         &format!("write in produce at {}", line("produce")),
         &format!("read of 4 bytes at {}", line("read_early")),
         "by block (0,0,0), thread (0,0,0)",
-        "fix: call griddep_wait() before, or let a barrier order it behind a thread that has",
+        "fix: call griddep_wait() (CUDA's cudaGridDependencySynchronize()) before, or let a barrier order it behind a thread that has",
         "seen 128 times",
     ] {
         assert!(said.contains(part), "{part}\n{said}");

@@ -180,7 +180,7 @@ pub fn compile_program(
     let mut flags = vec!["-I".into(), compat.display().to_string(), "-pthread".into()];
     if build == Build::Checked {
         // Of parts as well: kernels of this workspace do not pay for it.
-        flags.push("-fsanitize=alignment".into());
+        flags.push("-fsanitize=alignment,object-size".into());
     }
     flags.extend(program.flags.iter().cloned());
     let object = out.join(build.file_name("program"));

@@ -63,7 +63,7 @@ pub struct Arguments {
     /// The order of threads: forward, reverse, warps, random[:SEED] or starve[:SEED]
     #[arg(long)]
     order: Option<String>,
-    /// Ends it after so many seconds
+    /// Ends it so many seconds after the tool began; below 30, the run has a second at least
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
     /// So much memory it may have, such as 8GiB
@@ -244,7 +244,8 @@ fn launch(
     let single = Single::build(file, &resolved.launch, &options)
         .map_err(|error| refused(error, resolved.verbose))?;
     if let Some(timeout) = resolved.timeout {
-        end_after(seconds(timeout)?, json);
+        let timeout = seconds(timeout)?;
+        end_after(timeout, lab_app::time_to_run(timeout, start), json);
     }
     // What a kernel prints must not stand in the one object that is printed.
     if json {
@@ -281,9 +282,9 @@ fn end_at_fault(fault: String, json: bool) {
 }
 
 /// Ends the process, whatever the kernel and the file's own code do by then.
-fn end_after(limit: Duration, json: bool) {
+fn end_after(limit: Duration, left: Duration, json: bool) {
     std::thread::spawn(move || {
-        std::thread::sleep(limit);
+        std::thread::sleep(left);
         lab_app::end_without_fail();
         let failure = Failure::Refused(format!(
             "--timeout: expected an end within {} s, got none",

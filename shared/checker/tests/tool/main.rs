@@ -3,6 +3,7 @@
 
 mod built;
 mod modules;
+mod public;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! `kernels/beyond.cu`: no part of [`super::cases`], for none of compute-sanitizer's tools looks at these.
 
-use lab_device::DType::{F32, I32 as INT, I64 as LONG};
+use lab_device::DType::{BF16, F16, F32, I32 as INT, I64 as LONG};
 
 use super::{File, falling, grid, of, ramp};
 use crate::Arg::{I32, In, InOut, Out};
@@ -23,6 +23,26 @@ pub fn beyond() -> Vec<Case> {
             grid(1, 32),
             [Out(INT, 32)],
             [of(32, |t| if t % 2 == 1 { 2_147_417_854 + t } else { t })],
+        ),
+        file.bug(
+            Init,
+            "local_sum_to_bf16",
+            grid(1, 32),
+            [In(F32, ramp(16)), Out(BF16, 32), I32(16)],
+        ),
+        file.bug(Init, "local_sum_to_f16", grid(1, 32), [In(F32, ramp(16)), Out(F16, 32), I32(16)]),
+        file.bug(Init, "local_half_sum", grid(1, 32), [In(F16, ramp(16)), Out(F16, 32), I32(16)]),
+        file.bug(
+            Init,
+            "local_sums_to_halves",
+            grid(1, 32),
+            [In(F32, ramp(16)), Out(F16, 64), I32(16)],
+        ),
+        file.right(
+            "local_half_sum_set",
+            grid(1, 32),
+            [In(F16, ramp(16)), Out(F16, 32), I32(16)],
+            [(0..32).map(|t| if t < 30 { 120.0 } else { f64::NAN }).collect()],
         ),
         file.bug(Race, "ldg_of_written", grid(1, 64), [Out(INT, 64), Out(INT, 64)]),
         file.right(

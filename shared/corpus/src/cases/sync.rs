@@ -28,7 +28,6 @@ pub(super) fn cases() -> Vec<Case> {
     };
     vec![
         file.bug(Sync, "barriers_apart", grid(1, 32), [Out(INT, 32), I32(1)]),
-        file.bug(Sync, "barriers_apart_by_warps", grid(1, 64), [Out(INT, 64), I32(1)]),
         file.bug(Sync, "mixed_barriers", grid(1, 64), [Out(INT, 64)]),
         file.bug(Sync, "uneven_loop", grid(1, 64), [Out(INT, 64)]),
         file.bug(Sync, "spins_behind_barrier", grid(1, 64), [Out(INT, 64)]).may_hang(),

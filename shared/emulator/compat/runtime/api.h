@@ -17,12 +17,12 @@
 // ---- errors -----------------------------------------------------------------------------------
 inline cudaError_t cudaGetLastError() {
     if (emu::in_kernel()) return cudaSuccess;
-    EMU_API;
+    EMU_QUERY;
     cudaError_t last = emu::last_error;
     emu::last_error = cudaSuccess;
     return last;
 }
-inline cudaError_t cudaPeekAtLastError() { EMU_API; return emu::last_error; }
+inline cudaError_t cudaPeekAtLastError() { EMU_QUERY; return emu::last_error; }
 inline const char* cudaGetErrorName(cudaError_t error) {
 #define EMU_CASE(name, value, text) case name: return #name;
     switch (error) { EMU_ERRORS(EMU_CASE) }
@@ -220,20 +220,20 @@ inline cudaError_t cudaHostUnregister(void* p) {
 #include "textures.h"
 
 // ---- devices ----------------------------------------------------------------------------------
-inline cudaError_t cudaGetDeviceCount(int* n) { EMU_API; *n = 1; return cudaSuccess; }
-inline cudaError_t cudaGetDevice(int* n) { EMU_API; *n = 0; return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int* n) { EMU_QUERY; *n = 1; return cudaSuccess; }
+inline cudaError_t cudaGetDevice(int* n) { EMU_QUERY; *n = 0; return cudaSuccess; }
 inline cudaError_t cudaSetDevice(int n) {
-    EMU_API;
+    EMU_QUERY;
     return n == 0 ? cudaSuccess : emu::keep(cudaErrorInvalidDevice);
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int n) {
-    EMU_API;
+    EMU_QUERY;
     if (n != 0) return emu::keep(cudaErrorInvalidDevice);
     *to = cudaDeviceProp();
     return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int* to, cudaDeviceAttr attribute, int n) {
-    EMU_API;
+    EMU_QUERY;
     if (n != 0) return emu::keep(cudaErrorInvalidDevice);
     cudaDeviceProp p;
 #define EMU_CASE(name, value, answer) case name: *to = int(answer); return cudaSuccess;
@@ -347,22 +347,22 @@ void call(void (*f)(A...), void** arguments, std::index_sequence<I...>) {
 }
 template <class... A>
 cudaError_t launch_kernel(void (*f)(A...), dim3 grid, dim3 block, void** arguments, size_t shared,
-                          int cooperative) {
-    EMU_API;
-    configure(grid, block, shared, nullptr, cooperative);
+                          cudaStream_t stream, int cooperative) {
+    EMU_QUERY;
+    configure(grid, block, shared, stream, cooperative);
     call(f, arguments, std::index_sequence_for<A...>{});
     return sticky_error != cudaSuccess ? sticky_error : last_error;
 }
 }  // namespace emu
 template <class... A>
 cudaError_t cudaLaunchKernel(void (*f)(A...), dim3 grid, dim3 block, void** arguments,
-                             size_t shared = 0, cudaStream_t = nullptr) {
-    return emu::launch_kernel(f, grid, block, arguments, shared, 0);
+                             size_t shared = 0, cudaStream_t stream = nullptr) {
+    return emu::launch_kernel(f, grid, block, arguments, shared, stream, 0);
 }
 template <class... A>
 cudaError_t cudaLaunchCooperativeKernel(void (*f)(A...), dim3 grid, dim3 block, void** arguments,
-                                        size_t shared = 0, cudaStream_t = nullptr) {
-    return emu::launch_kernel(f, grid, block, arguments, shared, 1);
+                                        size_t shared = 0, cudaStream_t stream = nullptr) {
+    return emu::launch_kernel(f, grid, block, arguments, shared, stream, 1);
 }
 inline cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t = 0,
                                     cudaStream_t = nullptr) {
@@ -370,23 +370,23 @@ inline cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t = 0,
     return emu::keep(cudaErrorInvalidDeviceFunction);
 }
 template <class F> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* to, F) {
-    EMU_API;
+    EMU_QUERY;
     *to = {0, 0, 0, 1024, 32, 80, 80, 0, 48 << 10, -1};
     return cudaSuccess;
 }
 template <class F, class A> cudaError_t cudaFuncSetAttribute(F kernel, A attribute, int value) {
-    EMU_API;
+    EMU_QUERY;
     if (int(attribute) != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (value < 0 || value > int(EMU_SHARED)) return emu::keep(cudaErrorInvalidValue);
     emu::allowed_shared[(const void*)kernel] = size_t(value);
     return cudaSuccess;
 }
-template <class F> cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) { EMU_API; return cudaSuccess; }
+template <class F> cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) { EMU_QUERY; return cudaSuccess; }
 template <class F> cudaError_t cudaFuncSetSharedMemConfig(F, cudaSharedMemConfig) { EMU_API; return cudaSuccess; }
 template <class F>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* to, F, int threads, size_t shared,
                                                           unsigned = 0) {
-    EMU_API;
+    EMU_QUERY;
     int by_threads = 2048 / (threads > 0 ? threads : 1);
     int by_shared = shared ? int((164 << 10) / (shared + 1024)) : 32;
     *to = by_threads < by_shared ? by_threads : by_shared;
@@ -399,13 +399,14 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* to, F f,
 }
 template <class F>
 cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, F, size_t = 0, int limit = 0) {
-    EMU_API;
+    EMU_QUERY;
     *block = limit > 0 && limit < 1024 ? limit : 1024;
     *grid = 108 * 2048 / *block;
     return cudaSuccess;
 }
 
-// A launch by a description. What else it may say than how many blocks are a cluster changes no result here.
+// A launch by a description. What else it may say than how many blocks are a cluster, and that it may overlap the launch
+// before it, changes no result here.
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeIgnore = 0,
     cudaLaunchAttributeAccessPolicyWindow = 1,
@@ -436,19 +437,23 @@ struct cudaLaunchConfig_t {
 };
 template <class... E, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(E...), A&&... a) {
-    EMU_API;
+    EMU_QUERY;
     int cooperative = 0;
     unsigned cluster = 0;
+    bool overlaps = false;
     for (unsigned n = 0; n < config->numAttrs; ++n) {
         const cudaLaunchAttribute& attribute = config->attrs[n];
         if (attribute.id == cudaLaunchAttributeCooperative) cooperative = attribute.val.cooperative;
+        if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            overlaps = attribute.val.programmaticStreamSerializationAllowed != 0;
         if (attribute.id == cudaLaunchAttributeClusterDimension) {
             auto [x, y, z] = attribute.val.clusterDim;
             if (y != 1 || z != 1) emu::host->unsupported("a cluster of blocks along y or z");
             cluster = x;
         }
     }
-    emu::configure(config->host_gridDim, config->host_blockDim, config->dynamicSmemBytes, config->stream, cooperative, cluster);
+    emu::configure(config->host_gridDim, config->host_blockDim, config->dynamicSmemBytes, config->stream, cooperative, cluster,
+                   overlaps && !cooperative);
     kernel(static_cast<E>(a)...);
     return emu::keep(emu::last_error);
 }

@@ -16,7 +16,7 @@ struct EmuHost {
     int (*copy)(void* to, const void* from, size_t bytes, int kind);
     int (*fill)(void* to, int value, size_t bytes);
     int (*launch)(const EmuExport*, const unsigned* grid, const unsigned* block, size_t shared,
-                  int cooperative, unsigned cluster, void** arguments);
+                  int cooperative, unsigned cluster, int overlaps, void** arguments);
     int (*type_of)(const void* address, size_t* bytes);
     int (*adopt)(void* address, size_t bytes);
     int (*disown)(const void* address);
@@ -54,6 +54,10 @@ inline size_t configured_shared;
 inline int configured_cooperative;
 // Blocks of a cluster, along x; 0 for none.
 inline unsigned configured_cluster;
+// Whether the launch may begin before the one before it, in its stream, has ended; and whether anything came between that
+// the stream, or the host, waits by.
+inline bool configured_overlap, came_between = true;
+inline cudaStream_t configured_stream, last_stream;
 
 // How much dynamic shared memory a kernel may have, where cudaFuncSetAttribute has said so, and else.
 inline std::map<const void*, size_t> allowed_shared;
@@ -79,11 +83,14 @@ inline cudaError_t keep(int code) {
     if (code != cudaSuccess) last_error = cudaError_t(code);
     return cudaError_t(code);
 }
-// Ends the call where a launch has failed before.
-#define EMU_API                                                    \
+// Ends the call where a launch has failed before. EMU_QUERY: of what comes between no two launches.
+#define EMU_QUERY                                                  \
     if (::emu::sticky_error != cudaSuccess) return ::emu::sticky_error
-inline bool configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr,
-                      int cooperative = 0, unsigned cluster = 0) {
+#define EMU_API                                                    \
+    ::emu::came_between = true;                                    \
+    EMU_QUERY
+inline bool configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr,
+                      int cooperative = 0, unsigned cluster = 0, bool overlaps = false) {
     unsigned all[6] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
     if (in_kernel()) {
         host->nest(all, all + 3, shared);
@@ -93,6 +100,8 @@ inline bool configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = n
     configured_shared = shared;
     configured_cooperative = cooperative;
     configured_cluster = cluster;
+    configured_stream = stream;
+    configured_overlap = overlaps;
     return true;
 }
 // `__cluster_dims__` of a kernel: those of a launch that says nothing else.
@@ -130,8 +139,11 @@ template <class... A, void (*F)(A...)> struct launcher<F> {
             keep(cudaErrorInvalidValue);
             return;
         }
+        bool overlaps = configured_overlap && !came_between && configured_stream == last_stream;
+        came_between = false;
+        last_stream = configured_stream;
         int code = host->launch(&export_, configured_grid, configured_block, configured_shared,
-                                configured_cooperative, configured_cluster, arguments);
+                                configured_cooperative, configured_cluster, overlaps, arguments);
         if (code == cudaErrorLaunchFailure) sticky_error = cudaErrorLaunchFailure;
         keep(code);
     }

@@ -54,7 +54,7 @@ impl BlockCheck {
         if !self.clock.ordered(made, me) {
             let space = self.find(address).map_or(Space::Static, |found| found.1);
             // Names are of places in this block's memory.
-            let conflict = Conflict { with: made, formal: None };
+            let conflict = Conflict { with: made, formal: None, if_observed: None };
             self.race(self.at_home(address), BYTES, space, conflict, me);
         }
     }

@@ -2,9 +2,10 @@
 
 use super::{BlockCheck, Conflict, Fatal, Formal};
 use crate::access::{Kind, Space, Stored};
+use crate::clock::Published;
 use crate::matrix;
 use crate::memory::Whose;
-use crate::report::{Finding, Kind as What, Standing};
+use crate::report::{Finding, Index, Kind as What, Standing};
 use crate::shadow::{Cell, PLACE_UNKNOWN};
 use crate::thread::Thread;
 use crate::warp::{Collective, Operand};
@@ -97,6 +98,65 @@ impl BlockCheck {
         finding.accesses.push(launch.by(describe(me.kind(), len), me));
         let index = launch.keep(finding).unwrap_or(usize::MAX);
         launch.lucky.insert(me.place(), index);
+    }
+
+    /// A part of a local variable, by a pointer that has left it. Of what is no thread's own the shadow knows more.
+    ///
+    /// # Errors
+    /// It is one.
+    #[cold]
+    pub(crate) fn beyond_local(
+        &mut self,
+        thread: &Thread,
+        address: usize,
+        type_name: &str,
+        pc: usize,
+    ) -> Result<(), Fatal> {
+        if !thread.stack.contains(&address) {
+            return Ok(());
+        }
+        let launch = &mut *self.launch;
+        let me = thread.who.at(Kind::Read, 0, launch.places.number(pc));
+        let message = format!(
+            "out of bounds: a {type_name} outside of the local variable that its pointer comes from"
+        );
+        let mut finding = Finding::new(What::OutOfBounds, message)
+            .fix("limit the index to the variable's elements: what lies beside it is overwritten");
+        finding.accesses.push(launch.by("use".into(), me));
+        Err(Box::new(finding))
+    }
+
+    /// An access of one instruction to a local variable, at an address that is no multiple of its size here. On a GPU the
+    /// variable may lie elsewhere; but not where the same instruction has had an address of another remainder.
+    ///
+    /// # Errors
+    /// It has.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn local_misaligned(
+        &mut self,
+        thread: &Thread,
+        (address, len): (usize, usize),
+        kind: Kind,
+        pc: usize,
+    ) -> Result<(), Fatal> {
+        self.looks_alone = false; // also at those that are aligned here
+        let launch = &mut *self.launch;
+        let remainder = address % len;
+        let known = launch.of_locals.get(&pc).copied();
+        let first = known.unwrap_or_else(|| launch.remember_local(pc, remainder));
+        if first == remainder {
+            return Ok(());
+        }
+        let me = thread.who.at(kind, 0, launch.places.number(pc));
+        let message = format!(
+            "misaligned address: a local variable is used by {len} bytes at once, and not at multiples of {len} bytes"
+        );
+        let mut finding = Finding::new(What::Misaligned, message).fix(
+            "use only indices that are multiples of the size, or copy it byte by byte (memcpy)",
+        );
+        finding.accesses.push(launch.by(describe(kind, len), me));
+        Err(Box::new(finding))
     }
 
     /// An index past the end of an array whose size the compiler knows.
@@ -235,7 +295,7 @@ impl BlockCheck {
         address: usize,
         len: usize,
         space: Space,
-        Conflict { with: other, formal }: Conflict,
+        Conflict { with: other, formal, .. }: Conflict,
         me: Cell,
     ) -> Option<usize> {
         self.by_twin = formal == Some(Formal::Twin);
@@ -304,9 +364,17 @@ impl BlockCheck {
             launch.products.contains(&cell.place()) && (cell.by_agent() || cell.kind().in_flight())
         };
         let (fix, what) = if product(other) {
-            (WGMMA_READS, "read by wgmma")
+            (WGMMA_READS.to_owned(), "read by wgmma")
         } else {
-            (remedy(other, me, space, formal), verb(other.kind()))
+            let weak = !other.kind().strong() && !me.kind().strong();
+            let in_block = weak && Need::of(other, me, space, formal) == Need::Block;
+            let places = [(other.place(), me.place()), (me.place(), other.place())];
+            let next_turn = |&(first, last): &(u16, u16)| launch.is_of_next_turn(first, last);
+            let fix = match places.iter().find(|places| in_block && next_turn(places)) {
+                Some(&(first, last)) => self.end_of_turn(first, last),
+                None => remedy(other, me, space, formal).to_owned(),
+            };
+            (fix, verb(other.kind()))
         };
         let own = if product(me) { "read by wgmma".into() } else { describe(me.kind(), len) };
         let message = if kind == What::CopyInFlight && product(other) {
@@ -317,6 +385,15 @@ impl BlockCheck {
         let mut finding = Finding::new(kind, message).fix(fix);
         finding.accesses = vec![launch.by(what.into(), other), launch.by(own, me)];
         finding
+    }
+
+    /// What would order two accesses of which the first in the text belongs to the loop's next turn.
+    fn end_of_turn(&self, first: u16, last: u16) -> String {
+        let [next, done] = [first, last].map(|place| self.launch.outer_place(place));
+        format!(
+            "a second __syncthreads() in the loop, behind {done}: the one between the two orders one turn of the loop, and \
+             a thread that is ahead comes to {next} in the next one"
+        )
     }
 
     /// A plain write that an asynchronous access may not see.
@@ -479,21 +556,84 @@ impl BlockCheck {
         self.launch.keep(finding);
     }
 
-    /// The threads of a block have met at a barrier, each at its own place.
-    pub(crate) fn met_at(&mut self, standing: impl Fn() -> Vec<Standing>, pcs: [usize; 2]) {
+    /// A loop reads what a block has written that had not begun when this one began to wait, behind `begun` others.
+    #[cold]
+    pub(super) fn waits_for_later(
+        &mut self,
+        thread: &Thread,
+        address: usize,
+        begun: u64,
+        pc: usize,
+    ) {
         let launch = &mut *self.launch;
-        let (a, b) = (launch.places.number(pcs[0]), launch.places.number(pcs[1]));
+        let Some(writer) = launch.published.get(&address).and_then(Published::writer) else {
+            return;
+        };
+        let place = launch.places.number(pc);
+        if launch.began_behind(writer) <= begun || !launch.later.insert(place) {
+            return;
+        }
+        let other = launch.geometry.block_index(u64::from(writer));
+        let me = thread.who.at(Kind::StrongRead, 0, place);
+        let message = format!(
+            "a block waits for block {}, which need not begin before this one ends",
+            Index(other)
+        );
+        let mut finding = Finding::new(What::AwaitsBlock, message).fix(
+            "launch it as a cooperative one; or let each block take its number by an atomic, and wait for lower ones alone",
+        );
+        finding.formal = Some(
+            "a GPU that has room for both runs them at once; a cooperative launch alone promises that it has",
+        );
+        finding.accesses.push(launch.by("a loop waits".into(), me));
+        launch.keep(finding);
+    }
+
+    /// The threads of a block have met at the barrier there.
+    pub(crate) fn met(&mut self, pc: usize) {
+        let barriers = &mut self.launch.barriers;
+        if barriers.last() != Some(&pc) && !barriers.contains(&pc) {
+            barriers.push(pc);
+        }
+    }
+
+    /// The threads of a block have met at a barrier, each at its own place. `split` has two places where lanes of one warp
+    /// stand, if there are such: PTX lets each warp come to a barrier of its own, and lanes of one warp to the same alone.
+    pub(crate) fn met_at(
+        &mut self,
+        standing: impl Fn() -> Vec<Standing>,
+        mut pcs: [usize; 2],
+        split: impl FnOnce() -> Option<[usize; 2]>,
+    ) {
+        let launch = &mut *self.launch;
         // Clones of one call, of an unrolled loop say, have the same place and callers.
         let [first, other] = pcs.map(|pc| launch.module().frames(pc));
-        if first == other || launch.races.contains_key(&(a, b)) {
+        let split = split();
+        if first == other && split.is_none() {
+            return;
+        }
+        pcs = split.unwrap_or(pcs);
+        let (a, b) = (launch.places.number(pcs[0]), launch.places.number(pcs[1]));
+        if let Some(&known) = launch.races.get(&(a, b)) {
+            if let Some(finding) = launch.findings.get_mut(known)
+                && split.is_some()
+                && finding.formal.is_some()
+            {
+                (finding.formal, finding.standing) = (None, standing());
+            }
             return;
         }
         let finding = Finding::new(
             What::DivergentBarrier,
             "divergent barrier: threads of one block meet at barriers of different places",
-        )
-        .standing(standing())
-        .fix("let all threads of the block come to the same __syncthreads(): move it out of the branch");
+        );
+        let mut finding = finding.standing(standing()).fix(
+            "let all threads of the block come to the same __syncthreads(): move it out of the branch",
+        );
+        finding.formal = split.is_none().then_some(
+            "each warp came as a whole, and PTX's barrier counts warps; CUDA's guide wants a condition around a barrier to \
+             be the same for the whole block",
+        );
         let index = launch.keep(finding).unwrap_or(usize::MAX);
         launch.races.insert((a, b), index);
     }

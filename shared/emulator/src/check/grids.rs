@@ -72,7 +72,7 @@ impl BlockCheck {
                 format!(
                     "race on {name}: {own} before griddep_wait(), while {which}, may {theirs} it"
                 ),
-                "call griddep_wait() before, or let a barrier order it behind a thread that has",
+                "call griddep_wait() (CUDA's cudaGridDependencySynchronize()) before, or let a barrier order it behind a thread that has",
             )
         };
         let mut finding = Finding::new(What::GridInFlight, message).fix(fix);

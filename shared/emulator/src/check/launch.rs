@@ -39,6 +39,11 @@ pub(crate) struct LaunchCheck {
     pub(super) waiting: Waiting,
     /// Uses that an earlier grid's conflict with: by place, and that grid's launch.
     pub(super) unordered: HashMap<(u16, u64), usize>,
+    /// Blocks that have begun; and of those that did while another one waited, behind how many.
+    begun: u64,
+    begun_late: Option<HashMap<u32, u64>>,
+    /// Places that wait for a block which had not begun.
+    pub(super) later: HashSet<u16>,
     /// Grid-wide syncs so far.
     pub(super) meeting: u64,
     pub(super) arena: &'static Arena,
@@ -70,6 +75,10 @@ pub(crate) struct LaunchCheck {
     pub(super) needs: HashMap<usize, Needs>,
     /// Plain writes that asynchronous accesses may not see, by the places of both.
     pub(super) unfenced: HashMap<(u16, u16), usize>,
+    /// Barriers of a block that were come to: where they return to.
+    pub(super) barriers: Vec<usize>,
+    /// By an instruction: what was left of its first address in local memory, divided by its size.
+    pub(super) of_locals: HashMap<usize, usize>,
     /// Places of barriers, and of accesses of threads that have ended without, that were looked at.
     pub(super) passed: HashSet<(u16, u16)>,
     /// Reads by `__ldg` and writes of one place, by the places of both.
@@ -155,6 +164,9 @@ impl LaunchCheck {
             earlier,
             waiting: Waiting::default(),
             unordered: HashMap::default(),
+            begun: 0,
+            begun_late: None,
+            later: HashSet::default(),
             meeting: 0,
             arena,
             foreign,
@@ -176,6 +188,8 @@ impl LaunchCheck {
             races: HashMap::default(),
             needs: HashMap::default(),
             unfenced: HashMap::default(),
+            barriers: Vec::new(),
+            of_locals: HashMap::default(),
             passed: HashSet::default(),
             constants: HashMap::default(),
             lucky: HashMap::default(),
@@ -197,6 +211,25 @@ impl LaunchCheck {
 
     pub(super) fn module(&self) -> &Module {
         self.kernel.module()
+    }
+
+    /// A block begins.
+    pub(super) fn begin(&mut self, block: u32) {
+        self.begun += 1;
+        if let Some(late) = &mut self.begun_late {
+            late.insert(block, self.begun);
+        }
+    }
+
+    /// A block waits, and lets others have a turn. How many have begun.
+    pub(super) fn let_others(&mut self) -> u64 {
+        self.begun_late.get_or_insert_default();
+        self.begun
+    }
+
+    /// How many had begun when a block did that began while another one waited; 0 of others.
+    pub(super) fn began_behind(&self, block: u32) -> u64 {
+        self.begun_late.as_ref().and_then(|late| late.get(&block)).copied().unwrap_or(0)
     }
 
     pub(super) fn keep(&mut self, finding: Finding) -> Option<usize> {
@@ -345,6 +378,13 @@ impl LaunchCheck {
         }
     }
 
+    /// The place in the kernel, where that number is one in a function that it calls.
+    pub(super) fn outer_place(&self, number: u16) -> String {
+        let Some(pc) = self.places.address(number) else { return self.place(number) };
+        let (place, within) = self.module().place_within(pc);
+        within.into_iter().last().unwrap_or(place)
+    }
+
     /// Whether the first of two places lies behind the other in the text of the same kernel.
     pub(super) fn is_behind(&self, pc: usize, other: usize) -> bool {
         // In the kernel itself, of what is inlined into it.
@@ -360,6 +400,25 @@ impl LaunchCheck {
             (Some((file, at)), Some((same, barrier))) => file == same && at > barrier,
             _ => false,
         }
+    }
+
+    /// Remembers an instruction in [`Self::of_locals`]; the remainder that the same one of an unrolled loop had before.
+    pub(super) fn remember_local(&mut self, pc: usize, remainder: usize) -> usize {
+        let frames = self.module().frames(pc);
+        let same = self.of_locals.iter().find(|(other, _)| self.module().frames(**other) == frames);
+        let first = same.map_or(remainder, |(_, first)| *first);
+        self.of_locals.insert(pc, first);
+        first
+    }
+
+    /// Whether of these two places of a race, of which the first stands before the other in the text, a barrier stands between:
+    /// then it orders them in one turn of a loop, and the first is come to in the next turn.
+    pub(super) fn is_of_next_turn(&self, first: u16, last: u16) -> bool {
+        let pcs = (self.places.address(first), self.places.address(last));
+        let (Some(first), Some(last)) = pcs else { return false };
+        let between =
+            |&barrier: &usize| self.is_behind(barrier, first) && self.is_behind(last, barrier);
+        self.barriers.iter().any(between)
     }
 
     pub(super) fn by(&self, what: String, cell: Cell) -> Access {

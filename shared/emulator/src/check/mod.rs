@@ -76,6 +76,8 @@ impl Formal {
 struct Conflict {
     with: Cell,
     formal: Option<Formal>,
+    /// Where `with` is a strong write, whose value somebody may have seen: what else there is.
+    if_observed: Option<Option<Cell>>,
 }
 
 /// Whether two strong accesses that nothing orders, the earlier one first, conflict for one is a volatile write. A flag is set
@@ -132,6 +134,8 @@ pub(crate) struct BlockCheck {
     by_twin: bool,
     /// Whether a thread of the block has waited for the grid before.
     waited: bool,
+    /// How many blocks had begun when it first let others have a turn.
+    let_others: Option<u64>,
     /// Whether all threads that let the next grid begin knew of such a wait; `None` where none did.
     lets_begin_behind_wait: Option<bool>,
 }
@@ -157,6 +161,7 @@ impl BlockCheck {
             has_twins: launch.has_twins,
             by_twin: false,
             waited: false,
+            let_others: None,
             lets_begin_behind_wait: None,
             launch,
             clock: BlockClock::new(threads),
@@ -170,6 +175,8 @@ impl BlockCheck {
     pub(crate) fn start(&mut self, linear: u64) {
         self.block = linear as u32;
         (self.waited, self.lets_begin_behind_wait) = (false, None);
+        self.let_others = None;
+        self.launch.begin(self.block);
         self.clock.start(self.block);
         self.shared.generation += 1;
         self.shared.visits.clear();
@@ -177,6 +184,12 @@ impl BlockCheck {
         if !self.launch.mbarriers.is_empty() {
             self.forget_mbarriers();
         }
+    }
+
+    /// The block waits, and others have a turn meanwhile, or begin.
+    pub(crate) fn lets_others(&mut self) {
+        let begun = self.launch.let_others();
+        self.let_others.get_or_insert(begun);
     }
 
     /// All threads of the block have met.
@@ -353,7 +366,8 @@ impl BlockCheck {
             self.settle(thread);
         }
         let Some((mut granule, space, generation)) = self.locate(address) else {
-            let is_own = thread.stack.contains(&address) && thread.wgmma.idle();
+            let is_aligned = address & (len - 1) == 0;
+            let is_own = is_aligned && thread.stack.contains(&address) && thread.wgmma.idle();
             if is_own {
                 thread.last = pc;
             }
@@ -489,7 +503,8 @@ impl BlockCheck {
             if how.proxy {
                 self.look_at_proxy(shadow, me.of_bytes(bytes), (here(at), len, space));
             }
-            if let Some(conflict) = self.remember(shadow, me.of_bytes(bytes), how) {
+            let conflict = self.remember(shadow, me.of_bytes(bytes), how);
+            if let Some(conflict) = conflict.and_then(|c| self.unless_observed(c, address, me)) {
                 race = race.or_else(|| self.race(here(at), len, space, conflict, me));
             }
             at += part;
@@ -624,7 +639,7 @@ impl BlockCheck {
         }
         let of_block = granule.of_block();
         let cells = &mut granule.cells;
-        let mut race = None;
+        let mut race: Option<Conflict> = None;
         let mut slot = None;
         for (index, cell) in cells.iter_mut().enumerate() {
             let shared = cell.bytes() & me.bytes();
@@ -649,13 +664,23 @@ impl BlockCheck {
             };
             let conflicts = cell.kind().conflicts(me.kind()) || of_volatile.is_some();
             if !ordered && (conflicts || beyond_scope()) {
-                race = race.or_else(|| {
-                    let formal = match of_volatile {
-                        Some(formal) => Some(formal),
-                        None => self.resets(&before, me).then_some(Formal::Reset),
-                    };
-                    Some(Conflict { with: *cell, formal })
-                });
+                let observable = cell.kind().strong()
+                    && matches!(me.kind(), Kind::Read | Kind::Write)
+                    && (!of_block || cell.same_block(me));
+                match &mut race {
+                    Some(Conflict { if_observed: Some(other @ None), .. }) if !observable => {
+                        *other = Some(*cell);
+                    }
+                    Some(_) => {}
+                    None => {
+                        let formal = match of_volatile {
+                            Some(formal) => Some(formal),
+                            None => self.resets(&before, me).then_some(Formal::Reset),
+                        };
+                        let if_observed = observable.then_some(None);
+                        race = Some(Conflict { with: *cell, formal, if_observed });
+                    }
+                }
             }
             // What is remembered may be forgotten where whoever races with it races with `me` too.
             // A plain write conflicts with everything. Anything else stands for an earlier access
@@ -730,9 +755,21 @@ impl BlockCheck {
         let races =
             |c: &&Cell| meets(c) && c.kind().conflicts(me.kind()) && !self.clock.ordered(**c, me);
         match before.iter().filter(races).find(|c| !c.same_block(me) || !is_formal(**c)) {
-            Some(&with) => Some(Conflict { with, formal: None }),
+            Some(&with) => Some(Conflict { with, formal: None, if_observed: None }),
             None => Some(Conflict { formal: Some(Formal::Twin), ..found }),
         }
+    }
+
+    /// What is left of a conflict once strong writes are taken away that `me` comes behind, for their values were seen: see
+    /// [`BlockClock::observed`].
+    #[cold]
+    fn unless_observed(&self, found: Conflict, address: usize, me: Cell) -> Option<Conflict> {
+        let Some(other) = found.if_observed else { return Some(found) };
+        let published = self.launch.published.get(&address);
+        if !published.is_some_and(|published| self.clock.observed(published, me)) {
+            return Some(found);
+        }
+        other.map(|with| Conflict { with, formal: None, if_observed: None })
     }
 
     /// Whether a plain write comes behind atomics alone, the last of them its own thread's: a counter is set back by who
@@ -747,7 +784,10 @@ impl BlockCheck {
     }
 
     /// Strong reads of one address, with no strong write and no barrier of the thread's between: a loop waits.
-    pub(crate) fn polls(&mut self, pcs: [usize; 2]) {
+    pub(crate) fn polls(&mut self, thread: &Thread, address: usize, pcs: [usize; 2]) {
+        if let Some(begun) = self.let_others {
+            self.waits_for_later(thread, address, begun, pcs[1]);
+        }
         for pc in pcs {
             let place = self.launch.places.number(pc);
             self.launch.polls.insert(place);
@@ -842,11 +882,14 @@ impl BlockCheck {
         pc: usize,
     ) -> Result<Option<(*mut Granule, Space, u32, usize)>, Fatal> {
         if thread.stack.contains(&address) {
-            return if !thread.wgmma.idle() && thread.wgmma.touch(address, len) {
-                Err(self.registers_used(thread, kind, pc))
-            } else {
-                Ok(None)
-            };
+            if !thread.wgmma.idle() && thread.wgmma.touch(address, len) {
+                return Err(self.registers_used(thread, kind, pc));
+            }
+            let may_split = how.whole && len.is_power_of_two() && len <= StaticByte::WIDEST;
+            if may_split && (!address.is_multiple_of(len) || !self.launch.of_locals.is_empty()) {
+                self.local_misaligned(thread, (address, len), kind, pc)?;
+            }
+            return Ok(None);
         }
         if let Some(found) = self.in_cluster(thread, address, len, (kind, how), pc)? {
             return Ok(Some(found));
@@ -938,6 +981,8 @@ impl BlockCheck {
         (reads, writes): (bool, bool),
         (acquires, releases): (bool, bool),
     ) {
+        let stamp = self.clock.stamp(thread);
+        let me = Cell::new(Kind::StrongRead, thread, self.block, stamp, 0);
         let published = self.launch.published.entry(address).or_default();
         if reads {
             self.clock.strong_read(thread, published, acquires);
@@ -945,6 +990,7 @@ impl BlockCheck {
         if writes {
             self.clock.strong_write(thread, published, reads, releases);
         }
+        self.clock.observe(me, published, (writes, writes && !reads, reads && acquires));
     }
 
     pub(crate) fn fence(&mut self, thread: u32, scope: Scope) {
