@@ -15,8 +15,8 @@ use crate::geometry::Geometry;
 use crate::grid::MAX_COOPERATIVE_BLOCKS;
 use crate::watchdog::Watched;
 
-/// How often a block is restless before another one begins, where it may only use atomics a lot. Where a thread has only read
-/// of late, once.
+/// Polls of a block before another one begins: so many where it may be no poll but heavy use of atomics; one where a thread has
+/// only read.
 pub(crate) const PATIENCE: u32 = 16;
 /// And for how long, where several OS threads run blocks.
 pub(crate) const PATIENCE_TIME: Duration = Duration::from_millis(2);
@@ -51,8 +51,8 @@ struct State {
     current: u64,
     /// Those who have slept, by their numbers.
     sleepers: Vec<Option<Thread>>,
-    /// The numbers of those who wait for their turn. The last to come goes first: most often the one before it, in whatever
-    /// order, waits for the block that has just ended.
+    /// The numbers of those who wait for their turn. The last to come goes first. Blocks most often wait for a neighbour in the
+    /// order in which they begin, and that one has just ended.
     queue: VecDeque<u64>,
     /// Of these, how many have no block to run at present.
     idle: usize,
@@ -137,7 +137,7 @@ impl Crowd {
         Turn::Own
     }
 
-    /// The block of thread `me` has ended: those who wait have a turn before the next one begins.
+    /// Thread `me` has no block: its own has ended, or none has begun. Those who wait have a turn before the next one begins.
     pub(crate) fn rest(&self, me: u64, watched: &Watched) -> Turn {
         let mut state = self.lock();
         if state.queue.is_empty() {

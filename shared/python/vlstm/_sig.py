@@ -17,8 +17,8 @@ def mlstm_sig(
         n_t = sigmoid(f_t) n_(t-1) + sigmoid(i_t) k_t
         h_t = s C_t^T q_t / (max(|s n_t . q_t|, 1) + eps e^(m_t))
 
-    m_t is the logarithm of the largest weight that a position up to t still has: at most 0, so that eps is at most what is
-    asked for. (mlstm_kernels adds eps itself. Without the normaliser, its `normalize=False`, no kernel here computes.)
+    m_t is the logarithm of the largest weight that a position up to t still has. From a state with m of at most 0, or from none, it
+    is at most 0, so that at most eps is added; mlstm_kernels adds eps itself. Its `normalize=False` is not supported.
 
     Source: Beck et al. 2025, arXiv 2503.14376.
 

@@ -51,7 +51,7 @@ impl Answer {
     }
 }
 
-fn lost() -> Refusal {
+fn engine_ended() -> Refusal {
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "engine", "the engine has ended")
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn whole(
         match pieces.recv().await {
             Some(Piece::Text(more)) => text += &more,
             Some(Piece::Failed(refusal)) => return Err(refusal),
-            None => return Err(lost()),
+            None => return Err(engine_ended()),
             Some(Piece::End(end, written)) => {
                 let mut all = answer.of_text(&text, Some(end));
                 all["usage"] = answer.usage(written);
@@ -84,7 +84,7 @@ pub(crate) async fn stream(
 ) -> Result<Response, Refusal> {
     let first = match pieces.recv().await {
         Some(Piece::Failed(refusal)) => return Err(refusal),
-        None => return Err(lost()),
+        None => return Err(engine_ended()),
         Some(first) => first,
     };
     let mut events = Events { answer, pieces, next: Vec::new(), include_usage, ended: false };
@@ -133,7 +133,7 @@ impl Events {
                 self.next.extend(b"data: [DONE]\n\n");
             }
             Some(Piece::Failed(refusal)) => self.add(&refusal.json()),
-            None => self.add(&lost().json()),
+            None => self.add(&engine_ended().json()),
         }
         self.ended = true;
     }

@@ -8,6 +8,7 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -18,7 +19,7 @@ const MOST_FOR_HEAD: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves connections, at most so many at once: others wait to be accepted. The head of a request must come within `timeout`, if that is
-/// shorter than it may take anyhow. Told to stop, it takes none, and returns when the requests
+/// shorter than it may take anyhow; a client that reads nothing for `timeout` loses its connection. Told to stop, it takes none, and returns when the requests
 /// under way have ended.
 pub(crate) async fn serve_all(
     listener: TcpListener,
@@ -46,7 +47,7 @@ pub(crate) async fn serve_all(
         };
         let (router, stopped, open) = (router.clone(), stopped.clone(), open.clone());
         tokio::spawn(async move {
-            serve_one(stream, router, for_head, stopped).await;
+            serve_one(stream, router, [for_head, timeout], stopped).await;
             drop((place, open));
         });
     }
@@ -57,11 +58,13 @@ pub(crate) async fn serve_all(
 async fn serve_one(
     stream: TcpStream,
     router: Router,
-    for_head: Duration,
+    [for_head, unread]: [Duration; 2],
     mut stopped: watch::Receiver<bool>,
 ) {
     // Tokens are small and shall come at once.
     let _ = stream.set_nodelay(true);
+    // A client that takes nothing for so long has no connection any more.
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(unread));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(for_head);
     let service = TowerToHyperService::new(router);

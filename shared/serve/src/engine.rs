@@ -86,16 +86,22 @@ pub(crate) fn work(
     metrics: &Metrics,
     messages: &Receiver<Message>,
 ) -> Result<(), Error> {
-    let mut engine =
-        Engine { batch, tokenizer, metrics, waiting: VecDeque::new(), running: HashMap::new() };
+    let mut engine = Engine {
+        batch,
+        tokenizer,
+        vocabulary: tokenizer.vocabulary(),
+        metrics,
+        waiting: VecDeque::new(),
+        running: HashMap::new(),
+    };
     loop {
         let goes_on = engine.take(messages);
         if !goes_on {
-            engine.fail_all("the server stops");
+            engine.fail_all(messages, "the server stops");
             return Ok(());
         }
         if let Err(error) = engine.step() {
-            engine.fail_all("the device has failed");
+            engine.fail_all(messages, "the device has failed");
             return Err(error);
         }
         engine.tell_metrics();
@@ -105,6 +111,8 @@ pub(crate) fn work(
 struct Engine<'t> {
     batch: &'t mut Batch,
     tokenizer: &'t Tokenizer,
+    /// Of the tokenizer, which would count anew each time.
+    vocabulary: usize,
     metrics: &'t Metrics,
     waiting: VecDeque<Box<Job>>,
     running: HashMap<Sequence, Running<'t>>,
@@ -134,7 +142,10 @@ impl Engine<'_> {
         self.drop_gone_and_late()?;
         while self.batch.len() < self.batch.slots() {
             let Some(job) = self.waiting.pop_front() else { break };
-            self.join(job)?;
+            // The others wait for a prompt that is read at once: for one of them only.
+            if self.join(job)? {
+                break;
+            }
         }
         self.tell_metrics();
         let (start, bucket) = (Instant::now(), self.batch.bucket());
@@ -149,27 +160,39 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn join(&mut self, job: Box<Job>) -> Result<(), Error> {
-        let joined = self.batch.join(&job.prompt)?;
-        add(&self.metrics.prompt_tokens, job.prompt.len());
-        let running = Running {
-            stream: self.tokenizer.stream(),
-            text: Text::new(job.stops.clone()),
-            tokens: job.prompt.clone(),
-            job,
+    /// Whether its prompt was read at once. What only this prompt is too much for, its memory say, ends this job alone.
+    fn join(&mut self, job: Box<Job>) -> Result<bool, Error> {
+        let joined = match self.batch.join(&job.prompt) {
+            Ok(joined) => joined,
+            Err(error) => {
+                let message = format!("the prompt could not be read: {error}");
+                let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "prompt", message);
+                self.metrics.ended(End::Failed);
+                let to = job.to.clone();
+                drop(job);
+                let _ = to.send(Piece::Failed(refusal));
+                return Ok(false);
+            }
         };
+        add(&self.metrics.prompt_tokens, job.prompt.len());
+        // The text goes on where the prompt ends: within a character, or before a space that only a first token loses.
+        let mut stream = self.tokenizer.stream();
+        job.prompt.iter().for_each(|&token| drop(stream(token)));
+        let running =
+            Running { stream, text: Text::new(job.stops.clone()), tokens: job.prompt.clone(), job };
         self.running.insert(joined.sequence, running);
-        match joined.logits {
-            Some(logits) => self.write(joined.sequence, logits),
-            None => Ok(()),
+        let at_once = joined.logits.is_some();
+        if let Some(logits) = joined.logits {
+            self.write(joined.sequence, logits)?;
         }
+        Ok(at_once)
     }
 
     /// Draws the next token of a sequence, tells its client, and lets it read that, or leave.
     fn write(&mut self, sequence: Sequence, mut logits: Vec<f64>) -> Result<(), Error> {
         let running = self.running.get_mut(&sequence).expect("in the batch");
         // A model may know tokens that the tokenizer does not; no text has them.
-        logits.truncate(self.tokenizer.vocabulary());
+        logits.truncate(self.vocabulary);
         let Running { job, stream, text, tokens } = running;
         let token = job.sampler.draw(&logits, tokens);
         tokens.push(token);
@@ -196,8 +219,11 @@ impl Engine<'_> {
         match end {
             None => self.batch.put(sequence, token),
             Some(end) => {
-                let _ = job.to.send(Piece::End(end, written));
-                self.leave(sequence, end)
+                // Its place is free and it is counted before its client hears of the end.
+                let to = job.to.clone();
+                self.leave(sequence, end)?;
+                let _ = to.send(Piece::End(end, written));
+                Ok(())
             }
         }
     }
@@ -227,10 +253,14 @@ impl Engine<'_> {
         ended.into_iter().try_for_each(|(sequence, end)| self.leave(sequence, end))
     }
 
-    /// Tells all clients that there is no more.
-    fn fail_all(&mut self, why: &str) {
+    /// Tells all clients that there is no more, and those who have come meanwhile.
+    fn fail_all(&mut self, messages: &Receiver<Message>, why: &str) {
         let running = self.running.drain().map(|(_, running)| running.job);
-        for job in running.chain(self.waiting.drain(..)) {
+        let come = messages.try_iter().filter_map(|message| match message {
+            Message::Job(job) => Some(job),
+            Message::Abort => None,
+        });
+        for job in running.chain(self.waiting.drain(..)).chain(come) {
             let _ = job.to.send(Piece::Failed(Refusal::busy("stopped", why)));
             self.metrics.ended(End::Failed);
         }

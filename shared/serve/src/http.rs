@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -61,7 +61,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/completions", post(completions))
         .route("/v1/models", get(models))
-        .route("/v1/models/{name}", get(model))
+        .route("/v1/models/{*name}", get(model))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .fallback(|| async { refuse(StatusCode::NOT_FOUND, "not_found", "no such page") })
@@ -77,16 +77,29 @@ fn refuse(status: StatusCode, code: &'static str, message: &str) -> Refusal {
     Refusal::new(status, code, message)
 }
 
+/// When the head of a request was there, and whether its body was, later.
+#[derive(Clone)]
+struct Arrival {
+    begun: Instant,
+    is_whole: Arc<AtomicBool>,
+}
+
 /// Counts the response. A body that does not come in time is not waited for.
 async fn count_in_time(
     State(shared): State<Arc<Shared>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    // The engine ends a request in time itself: this is for what has not come to it.
+    // The engine ends a request in time itself, between two steps.
     let limit = shared.limits.timeout + Duration::from_secs(1);
+    let arrival = Arrival { begun: Instant::now(), is_whole: Arc::default() };
+    request.extensions_mut().insert(arrival.clone());
     let response = match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
+        Err(_) if arrival.is_whole.load(Ordering::SeqCst) => {
+            let message = "the request took longer than the server lets it";
+            refuse(StatusCode::GATEWAY_TIMEOUT, "timeout", message).into_response()
+        }
         Err(_) => {
             let message = "the request has not come in time";
             refuse(StatusCode::REQUEST_TIMEOUT, "timeout", message).into_response()
@@ -97,10 +110,10 @@ async fn count_in_time(
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    let (status, text) = match (shared.works.load(Ordering::SeqCst), shared.stops()) {
-        (true, false) => (StatusCode::OK, "ok"),
-        (_, true) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
-        (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+    let (status, text) = if shared.works.load(Ordering::SeqCst) && !shared.stops() {
+        (StatusCode::OK, "ok")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "stopping")
     };
     as_json(status, &json!({ "status": text }))
 }
@@ -116,20 +129,25 @@ async fn models(State(shared): State<Arc<Shared>>) -> Response {
     as_json(StatusCode::OK, &json!({ "object": "list", "data": [shared.model()] }))
 }
 
-async fn model(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Response {
-    if name == shared.name {
-        as_json(StatusCode::OK, &shared.model())
-    } else {
-        shared.no_model(&name).into_response()
+async fn model(
+    State(shared): State<Arc<Shared>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Response {
+    match name {
+        Ok(Path(name)) if name == shared.name => as_json(StatusCode::OK, &shared.model()),
+        Ok(Path(name)) => shared.no_model(&name).into_response(),
+        Err(error) => refuse(error.status(), "path", &error.body_text()).into_response(),
     }
 }
 
 async fn completions(
     State(shared): State<Arc<Shared>>,
+    Extension(arrival): Extension<Arrival>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    match complete(&shared, &headers, body).await {
+    arrival.is_whole.store(true, Ordering::SeqCst);
+    match complete(&shared, arrival.begun, &headers, body).await {
         Ok(response) => response,
         Err(refusal) => refusal.into_response(),
     }
@@ -137,10 +155,10 @@ async fn completions(
 
 async fn complete(
     shared: &Arc<Shared>,
+    begun: Instant,
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refusal> {
-    let begun = Instant::now();
     check_content_type(headers)?;
     let body = body.map_err(|error| {
         let limit = shared.limits.body;
@@ -190,7 +208,7 @@ async fn complete(
     }
 }
 
-/// A page of another site can post other types without asking; this one a browser asks about first, and gets no leave.
+/// A page of another site can post other types without asking. Before this one its browser asks, and the answer is no.
 fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = found.and_then(|value| value.split(';').next()).map(str::trim);

@@ -20,10 +20,13 @@ use crate::failure::Failure;
 use crate::http::{Limits, Shared, router};
 use crate::metrics::Metrics;
 use crate::settings::Settings;
-use crate::thread::Engine;
+use crate::thread::EngineThread;
 
 /// Connections beyond those of requests that run or wait: for /health, /metrics and who is to be refused.
 const SPARE: usize = 64;
+
+/// The exit code behind a second signal: as a shell has it of a program that Ctrl-C has ended.
+const ENDED_AT_ONCE: i32 = 130;
 
 /// Seconds that are as good as for ever.
 const MOST_SECONDS: u64 = 1 << 30;
@@ -49,7 +52,7 @@ pub fn serve(settings: &Settings) -> Result<(), Failure> {
     let works = Arc::new(AtomicBool::new(true));
     let (jobs, messages) = mpsc::channel();
     let (stop, stopped) = watch::channel(false);
-    let engine = Engine {
+    let engine = EngineThread {
         loaded,
         tokenizer: Arc::clone(&tokenizer),
         metrics: Arc::clone(&metrics),
@@ -152,7 +155,7 @@ async fn listen(
             stop.send_replace(true);
             // Whoever asks twice does not want to wait.
             signals.recv().await;
-            std::process::exit(1);
+            std::process::exit(ENDED_AT_ONCE);
         });
     }
     drop(stop);

@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 use crate::settings::Settings;
 
 /// What the engine's thread takes with it.
-pub(crate) struct Engine {
+pub(crate) struct EngineThread {
     pub(crate) loaded: Loaded,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) metrics: Arc<Metrics>,
@@ -28,7 +28,7 @@ pub(crate) struct Engine {
 /// How the thread ends.
 pub(crate) type Worked = Result<(), Failure>;
 
-impl Engine {
+impl EngineThread {
     /// Begins the thread; once it is ready.
     pub(crate) fn start(
         self,

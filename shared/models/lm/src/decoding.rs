@@ -162,7 +162,7 @@ pub(crate) struct Extent {
     pub(crate) choices: Option<usize>,
 }
 
-/// The logits behind tokens: behind one of each sequence, whose states it updates; or behind several, which leave their states.
+/// The logits behind tokens: behind one of each sequence, whose states it updates; or behind the last of several of one sequence, which leave their states.
 pub(crate) fn planned(
     device: &Device,
     model: &Model,
@@ -183,7 +183,9 @@ pub(crate) fn planned(
         _ => Memory::Leave(blocks.states[n]),
     };
     let y = model.forward(&mut tape, tokens, [batch, positions], memory)?;
-    let logits = model.logits(&mut tape, y)?;
+    // A prompt's other positions have logits that nobody reads: of a large vocabulary they would be gigabytes.
+    let last = if positions > 1 { y.part(y.len() - model.width, model.width) } else { y };
+    let logits = model.logits(&mut tape, last)?;
     plan.keep(logits);
     Ok(Planned { plan, tokens, logits, blocks })
 }

@@ -219,9 +219,7 @@ impl Writer {
         let mut all = binder.finish()?;
         all.run()?;
         self.read = prompt.len();
-        let rows = all.read(logits)?.values();
-        let stride = rows.len() / prompt.len();
-        Ok(self.capped(&rows[rows.len() - stride..]))
+        Ok(self.capped(&all.read(logits)?.values()))
     }
 
     /// The logits behind one token more, with their cap.

@@ -113,6 +113,8 @@ fn go_on(
     mut show: impl FnMut(&[u8]),
 ) -> Result<(), Error> {
     let (vocabulary, mut stream) = (tokenizer.vocabulary(), tokenizer.stream());
+    // The text goes on where the prompt ends, within a character say.
+    written.iter().for_each(|&token| drop(stream(token)));
     for n in 0..length {
         // A model may know tokens that the tokenizer does not; no text has them.
         logits.truncate(vocabulary);
