@@ -8,20 +8,23 @@ namespace emu {
 __forceinline__ uint32_t f32_bits(float f) { return uint32_t(to_bits(f)); }
 __forceinline__ float bits_f32(uint32_t b) { return from_bits<float>(b); }
 
-// A NaN in 16 bits: CUDA's canonical one. But in kernels compiled for the checks a local variable that never got a value
-// holds 0xFE in each byte, or as a float 0x7FFEFEFE (see prepare_for_checks of lab-kernel-build): it stays what the checks know
-// it by, also where it was an f16 and became an f32 in between.
+// CUDA's canonical NaN in 16 bits. But in kernels compiled for the checks a local variable that never got a value holds 0xFE in each
+// byte, or as a float 0x7FFEFEFE (see prepare_for_checks of lab-kernel-build): it stays what the checks know it by.
 __forceinline__ uint16_t narrow_nan(uint32_t magnitude) {
 #ifdef __SANITIZE_THREAD__
-    if (magnitude == 0x7ffefefeu || magnitude == 0x7fdfc000u) return 0xfefe;
+    if (magnitude == 0x7ffefefeu) return 0xfefe;
 #endif
     (void)magnitude;
     return 0x7fff;
 }
+// The same for an f16 that was an f32 in between. A bf16 of these bits would be a number: so none comes of what may be a NaN of the program's.
+__forceinline__ uint16_t narrow_nan_to_f16(uint32_t magnitude) {
+    return narrow_nan(magnitude == 0x7fdfc000u ? 0x7ffefefeu : magnitude);
+}
 __forceinline__ uint16_t f32_to_f16(float f) {
     uint32_t x = f32_bits(f), sign = (x >> 16) & 0x8000u;
     x &= 0x7fffffffu;
-    if (x > 0x7f800000u) return narrow_nan(x);
+    if (x > 0x7f800000u) return narrow_nan_to_f16(x);
     if (x >= 0x477ff000u) return uint16_t(sign | 0x7c00);  // 65520 and above round to infinity
     if (x < 0x38800000u)  // below 2^-14: adding 0.5 rounds to a multiple of 2^-24, f16's last place
         return uint16_t(sign | (f32_bits(bits_f32(x) + 0.5f) - 0x3f000000u));
