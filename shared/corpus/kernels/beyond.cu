@@ -76,7 +76,7 @@ __global__ void local_sums_to_halves(const float* x, __half2* out, int n) {
 __global__ void local_half_sum_set(const __half* x, __half* out, int n) {
     __half sum = __float2half(0.0f);
     for (int i = 0; i < n; ++i) sum = __hadd(sum, x[i]);
-    float none = (threadIdx.x % 2) * INFINITY;
+    float none = (threadIdx.x % 2) * __int_as_float(0x7f800000);
     out[threadIdx.x] = threadIdx.x < 30 ? sum : __float2half(none);
 }
 
