@@ -977,6 +977,18 @@ impl BlockRunner {
         self.at_place(thread, thread.pc, what)
     }
 
+    /// The kernel's own place for `pc`. A thread that spins may have been stopped between its kernel and the runtime, in the glue that
+    /// hands each access on: then the place where it has last paused.
+    fn place_of_kernel(&self, pc: usize, thread: &Thread) -> String {
+        let place = self.kernel.module().own_place(pc);
+        let is_glue = place.split(':').next().is_some_and(|file| file.ends_with("/glue.cpp"));
+        if is_glue && thread.paused_at != 0 {
+            self.kernel.module().own_place(thread.paused_at)
+        } else {
+            place
+        }
+    }
+
     /// What a thread did at the call that returns to `pc`.
     fn at_place(&self, thread: &Thread, pc: usize, what: &str) -> Access {
         let (place, within) = self.kernel.module().place_within(pc);
@@ -1066,7 +1078,7 @@ impl BlockRunner {
             let standing = Standing {
                 block: self.block,
                 what,
-                place: place.map(|pc| self.kernel.module().own_place(pc)),
+                place: place.map(|pc| self.place_of_kernel(pc, thread)),
                 mask,
                 count: 1,
                 first: own,

@@ -118,6 +118,8 @@ pub(crate) struct Thread {
     pub(crate) yielder: *const Yielder<(), ()>,
     /// Return address of the call into the runtime where it stands.
     pub(crate) pc: usize,
+    /// The one before, where a signal has stopped it: where it has last paused.
+    pub(crate) paused_at: usize,
     pub(crate) result: u64,
     /// About where its stack pointer was: what to prefetch before its next turn.
     pub(crate) sp: usize,
@@ -179,6 +181,7 @@ impl Thread {
             warp: 0,
             state: State::Ready,
             pc: 0,
+            paused_at: 0,
             sp: 0,
             predicate: 0,
             operand: Operand { op: Collective::Sync, mask: 0, value: 0, argument: 0, width: 32 },

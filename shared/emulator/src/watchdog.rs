@@ -331,6 +331,7 @@ unsafe fn interrupt(
     };
     thread.fault = Some(fault);
     thread.state = State::Failed;
+    thread.paused_at = thread.pc;
     thread.pc = pc + 1; // as a return address would be: just past the instruction
     // SAFETY: the stack pointer is inside the coroutine, whose frames own nothing; the registers
     // are set below.
