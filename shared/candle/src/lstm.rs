@@ -212,10 +212,10 @@ fn planned(
         let lengths = Shape { dtype: lab_device::DType::I64, sizes: vec![batch] };
         shapes.insert("lengths".to_owned(), lengths);
         Ok(if is_tracked {
-Planned::lstm_in_two_parts(&device, &shapes, network).map_err(wrapped)?.into()
-} else {
-vec![Planned::lstm(&device, &shapes, network).map_err(wrapped)?]
-})
+            Planned::lstm_in_two_parts(&device, &shapes, network).map_err(wrapped)?.into()
+        } else {
+            vec![Planned::lstm(&device, &shapes, network).map_err(wrapped)?]
+        })
     })
 }
 

@@ -291,10 +291,10 @@ fn call(
     let is_tracked = named.iter().filter(is_differentiable).any(|(_, t)| t.track_op());
 
     let parts = if is_tracked && settings.options.forward_version.is_none() {
-parts(&device, &named, &settings)?
-} else {
-Plans::default()
-};
+        parts(&device, &named, &settings)?
+    } else {
+        Plans::default()
+    };
     let (mut out, left) = match parts.first() {
         Some(first) => {
             let left = Left::new(first, &device)?;
@@ -317,19 +317,19 @@ Plans::default()
         outputs.push(output);
     }
     let results = if is_tracked {
-let rows = out.into_iter().filter_map(|(name, output)| {
-                let name = ["m", "n"].into_iter().find(|own| *own == name.as_str())?;
-                Some((name, output.alone()))
-            });
-            let rows: Vec<Named> = rows.collect();
-            let inputs: Vec<Tensor> =
-                named.iter().filter(is_differentiable).map(|(_, t)| t.clone()).collect();
-            let detached = named.into_iter().map(|(name, t)| (name, t.detach())).collect();
-            let backward = MlstmBackward { settings, named: detached, rows, left, parts, device };
-            joined(&inputs.iter().collect::<Vec<_>>(), outputs, backward)?
-} else {
-outputs.into_iter().map(Output::alone).collect()
-};
+        let rows = out.into_iter().filter_map(|(name, output)| {
+            let name = ["m", "n"].into_iter().find(|own| *own == name.as_str())?;
+            Some((name, output.alone()))
+        });
+        let rows: Vec<Named> = rows.collect();
+        let inputs: Vec<Tensor> =
+            named.iter().filter(is_differentiable).map(|(_, t)| t.clone()).collect();
+        let detached = named.into_iter().map(|(name, t)| (name, t.detach())).collect();
+        let backward = MlstmBackward { settings, named: detached, rows, left, parts, device };
+        joined(&inputs.iter().collect::<Vec<_>>(), outputs, backward)?
+    } else {
+        outputs.into_iter().map(Output::alone).collect()
+    };
     let of = |index: usize| results.get(index).unwrap_or(&results[0]).clone();
     Ok([of(0), of(1), of(2), of(3)])
 }

@@ -113,7 +113,7 @@ fn a_mutant_of_one_version_is_judged_by_that_version() {
     let verdict = |n: usize| &report["mutants"][n]["verdict"];
     assert_eq!(
         (code, verdict(0), verdict(1)),
-        (0, &"sanitizer".into(), &"result".into()),
+        (0, &"sanitizer".into(), &"sanitizer".into()),
         "{report}"
     );
     for mutant in report["mutants"].as_array().unwrap() {
