@@ -12,8 +12,10 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use crate::geometry::Geometry;
-use crate::grid::MAX_COOPERATIVE_BLOCKS;
 use crate::watchdog::Watched;
+
+/// Blocks that a cooperative launch may have: each has an OS thread here.
+pub const MAX_COOPERATIVE_BLOCKS: u64 = 1024;
 
 /// Polls of a block before another one begins: so many where it may be no poll but heavy use of atomics; one where a thread has
 /// only read.

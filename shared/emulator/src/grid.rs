@@ -12,7 +12,7 @@ use crate::check::LaunchCheck;
 use crate::cluster::{Cluster, MAX_CLUSTER};
 use crate::completion::Landing;
 use crate::counters::Profile;
-use crate::crowd::{self, Crowd, Turn};
+use crate::crowd::{self, Crowd, MAX_COOPERATIVE_BLOCKS, Turn};
 use crate::geometry::Geometry;
 use crate::grids;
 use crate::module::Kernel;
@@ -25,8 +25,6 @@ use crate::watchdog::{self, Watched};
 pub const MAX_THREADS_PER_BLOCK: usize = 1024;
 /// Dynamic shared memory that a block may have: an H100's 227 KiB.
 pub const MAX_DYNAMIC_SHARED: usize = 227 * 1024;
-/// Blocks that a cooperative launch may have: each has an OS thread here.
-pub const MAX_COOPERATIVE_BLOCKS: u64 = 1024;
 
 /// What a launch asks for.
 #[derive(Clone, Copy, Debug)]

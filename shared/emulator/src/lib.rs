@@ -219,9 +219,9 @@ pub use cluster::MAX_CLUSTER;
 pub use completion::tensor::TensorMap;
 pub use completion::{BadLanding, Landing};
 pub use counters::{Counts, Line, Operation, Profile, Sample};
+pub use crowd::MAX_COOPERATIVE_BLOCKS;
 pub use grid::{
-    BadOption, Config, LaunchError, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED,
-    MAX_THREADS_PER_BLOCK, Options, launch,
+    BadOption, Config, LaunchError, MAX_DYNAMIC_SHARED, MAX_THREADS_PER_BLOCK, Options, launch,
 };
 pub use grids::{Grids, exchange_grids, grids_ended};
 pub use hooks::in_kernel;

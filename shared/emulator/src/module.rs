@@ -375,9 +375,12 @@ impl Module {
     /// The place in the kernel's own file, of one that may lie in a shared header.
     pub(crate) fn own_place(&self, pc: usize) -> String {
         let (place, within) = self.place_within(pc);
-        let mut all = std::iter::once(place).chain(within);
-        let first = all.next().unwrap_or_default();
-        if is_header(&first) { all.find(|place| !is_header(place)).unwrap_or(first) } else { first }
+        if !is_header(&place) {
+            return place;
+        }
+        // A function of a header that is not inlined ends there: what it was called for says more than what it called.
+        let own = within.iter().find(|place| !is_header(place)).or(within.last());
+        own.cloned().unwrap_or(place)
     }
 
     fn symbols(&self) -> &Symbols {
