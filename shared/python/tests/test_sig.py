@@ -12,7 +12,7 @@ HALVES = [torch.float16, torch.bfloat16]
 BOUNDS = {torch.float32: (1e-5, 5e-5), torch.float16: (2e-3, 6e-3), torch.bfloat16: (1.5e-2, 4e-2)}
 
 
-def recurrence(q, k, v, i, f, state=None):
+def recurrence(q, k, v, i, f, state=None, holds_normalizer=False):
     """h and the state (C, n) without a factor, position by position, in float64."""
     q, k, v, i, f = (t.double() for t in (q, k, v, i, f))
     batch, heads, positions, keys = q.shape
@@ -24,6 +24,7 @@ def recurrence(q, k, v, i, f, state=None):
         n = kept[..., None] * n + taken[..., None] * k[:, :, t]
         scaled = q[:, :, t] * keys**-0.5
         normalizer = (n * scaled).sum(-1).abs().clamp(min=1)
+        normalizer = normalizer.detach() if holds_normalizer else normalizer
         rows.append((c * scaled[..., None]).sum(2) / normalizer[..., None])
     return torch.stack(rows, 2), (c, n)
 
@@ -64,6 +65,26 @@ def test_a_sequence_in_two_parts_and_in_steps(dtype, device):
     for t in range(6):
         row, state = vlstm.mlstm_sig_step(*(part[:, :, t] for part in second), *state)
         assert relative_error(row, expected[:, :, 64 + t]) <= bound
+
+
+def test_a_state_in_float32(device):
+    tensors = draw((1, 2, 40, 16, 16), torch.float32, device)
+    first, second = ([t[:, :, at] for t in tensors] for at in (slice(0, 30), slice(30, 40)))
+    h, state = vlstm.mlstm_sig(*first, return_last_states=True)
+    again = vlstm.mlstm_sig(*second, *state)
+    assert relative_error(torch.cat([h, again], 2), recurrence(*tensors)[0]) <= 1e-5
+
+
+def test_a_normaliser_that_is_held_constant(device):
+    tensors = [t.requires_grad_() for t in draw((1, 2, 40, 16, 16), torch.float32, device)]
+    exact = [t.detach().double().requires_grad_() for t in tensors]
+    upstream = torch.randn_like(tensors[2])
+    vlstm.mlstm_sig(*tensors, normalizer_grad="constant").backward(upstream)
+    expected, _ = recurrence(*exact, holds_normalizer=True)
+    expected.backward(upstream.double())
+    floor = 1e-6 * sum(float(t.grad.norm()) for t in exact)
+    for name, got, wanted in zip("qkvif", tensors, exact):
+        assert (got.grad.double() - wanted.grad).norm() <= 5e-5 * wanted.grad.norm() + floor, name
 
 
 def test_shut_and_open_gates(device):
