@@ -20,6 +20,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab_emulator::{Config, Kernel};
 use object::{Object, ObjectSection};
@@ -148,9 +150,13 @@ impl Built {
         unsafe { command.pre_exec(move || prepare(ends, limit)) };
         let child = command.spawn().map_err(refuse)?;
         drop((other, self.held.take()));
+        let late = Arc::new(AtomicBool::new(false));
         if let Some(timeout) = self.options.timeout {
+            let late = Arc::clone(&late);
             std::thread::spawn(move || {
                 std::thread::sleep(timeout);
+                // Before the program is killed, which ends the wait below.
+                late.store(true, Ordering::SeqCst);
                 end_without_fail();
                 end_processes_below();
                 eprintln!("program: expected an end within {} s, got none", timeout.as_secs_f32());
@@ -162,6 +168,10 @@ impl Built {
             Server { options: &self.options, arena, binaries: Vec::new(), kernels: Vec::new() };
         server.serve(own);
         let (status, fault) = wait(child);
+        while late.load(Ordering::SeqCst) {
+            // The thread that has killed it ends this process.
+            std::thread::park();
+        }
         end_other(status, fault);
         Ok(())
     }
