@@ -1,6 +1,6 @@
 """Runs every command that the READMEs and the book print in a block of sh, bash or console, as it
 is printed, once: what is printed twice runs once, where it comes first. The commands of a page run in their order,
-two pages at a time.
+two pages at a time. Without CI_ALL=1 a run of .ci/run has the README's and every second page's, the next commit others.
 
     commands.py [--list] [--only TEXT]
 
@@ -272,6 +272,15 @@ def run_page(page, plan):
     return failed, ran, took
 
 
+def left_to_other_turns(plans):
+    """Pages whose commands another commit's run has: every second one but the README, as LAB_TEST_TURN says (.ci/run)."""
+    turn = os.environ.get("LAB_TEST_TURN")
+    if turn is None or os.environ.get("CI_ALL"):
+        return []
+    pages = [page for page in plans if page != ROOT / "README.md"]
+    return pages[int(turn) % 2::2]
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--list", action="store_true", help="tell what would become of each, run none")
@@ -294,6 +303,8 @@ def main():
         for place, _, key, by in sum(plans.values(), []):
             print(f"{place}: {key.splitlines()[0]}: {by or 'runs'}")
         return
+    others_turn = left_to_other_turns(plans)
+    plans = {page: plan for page, plan in plans.items() if page not in others_turn}
     shutil.rmtree(SCRATCH, ignore_errors=True)
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(pool.map(run_page, plans.keys(), plans.values()))
@@ -301,7 +312,8 @@ def main():
     ran, took = sum(r for _, r, _ in results), sum(t for *_, t in results)
     gpu = sum(by == "a GPU's" for by in known.values())
     others = len(known) - gpu - sum(by is None for by in known.values())
-    print(f"{len(known)} commands: {ran} run in {took:.0f} s, {gpu} a GPU's, {others} run by other steps")
+    later = f"; those of {len(others_turn)} pages run at other commits" if others_turn else ""
+    print(f"{len(known)} commands: {ran} run in {took:.0f} s, {gpu} a GPU's, {others} run by other steps{later}")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
