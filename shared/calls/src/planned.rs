@@ -366,9 +366,9 @@ fn plan_of_lstm(
 
 #[cfg(test)]
 mod tests {
-    use lab_harness::qkv::sizes;
+    use lab_families::qkv::sizes;
+    use lab_families::vlstm::step;
     use lab_harness::request::shapes_of;
-    use lab_harness::vlstm::step;
     use lab_harness::{Dims, Problem};
 
     use super::*;

@@ -13,7 +13,6 @@
 //! ```
 
 pub mod agreement;
-pub mod attention;
 pub mod binding;
 pub mod binding_checks;
 pub mod choice;
@@ -24,9 +23,7 @@ pub mod error;
 pub mod family;
 pub mod launch_cost;
 mod lifetimes;
-pub mod lstm;
 pub mod map_checks;
-pub mod mlp;
 pub mod operand;
 pub mod overlap_checks;
 pub mod peer;
@@ -34,12 +31,10 @@ pub mod plan;
 pub mod posed;
 pub mod problem;
 pub mod progress;
-pub mod qkv;
 mod ranges;
 pub mod record;
 pub mod request;
 pub mod roofline;
-pub mod slstm;
 pub mod suite;
 pub mod tensor;
 pub mod tiling;
@@ -48,7 +43,6 @@ pub mod timing;
 mod together_tests;
 pub mod tuned;
 pub mod version;
-pub mod vlstm;
 
 pub use binding::{Binder, Binding};
 pub use choice::Choice;

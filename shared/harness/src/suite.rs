@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lab_device::emulator::Finding;
+use lab_device::emulator::{self, Finding, Landing, Order};
 use lab_device::{DType, Device, DeviceKind, Mode, Selector};
 use rayon::prelude::*;
 
@@ -163,6 +163,29 @@ pub fn without_checks(device: &Device) -> Result<Device, lab_device::Error> {
         Some(_) => Device::emulator_in(Mode::Plain),
         None => Ok(device.clone()),
     }
+}
+
+/// The device as it is; of an emulator also one, two and five OS threads, each in other orders, and with
+/// copies that land early, late or at random.
+pub fn schedules(device: &Device) -> Vec<Device> {
+    let mut all = vec![device.clone()];
+    if let Some(mode) = device.mode() {
+        let schedules = [
+            (Order::Reverse, Landing::Early, 1),
+            (Order::Random(1), Landing::Random(1), 2),
+            (Order::Random(2), Landing::Random(2), 5),
+            (Order::Warps, Landing::Late, 2),
+            // A late copy holds back whoever waits for it, whatever its priority: so early ones, too.
+            (Order::Starve(1), Landing::Early, 2),
+            (Order::Starve(2), Landing::Late, 2),
+        ];
+        for (order, copies, threads) in schedules {
+            let options =
+                emulator::Options { order, copies, threads, ..emulator::Options::default() };
+            all.push(Device::emulator_with(mode, options).unwrap());
+        }
+    }
+    all
 }
 
 /// The devices that a test must pass on: the emulator always, and the first GPU where there is

@@ -22,7 +22,7 @@ pub struct AttentionSizes {
     pub columns: usize,
 }
 
-/// Softmax attention: q, k, v → o; see [`lab_harness::attention`] for the equations.
+/// Softmax attention: q, k, v → o; see [`lab_families::attention`] for the equations.
 ///
 /// q \[B, NH, S, D\], k and v \[B, NKV, S, D\] of `dtype`. NH / NKV heads of q share one of k and v.
 ///

@@ -1,10 +1,10 @@
 //! What must hold of operations, on every device.
 
 use lab_device::{DType, Device};
+use lab_families::vlstm::{forward_backward_reference, forward_reference};
 use lab_harness::plan::Slot;
 use lab_harness::suite::{Check, Suite};
 use lab_harness::tensor::tensors;
-use lab_harness::vlstm::{forward_backward_reference, forward_reference};
 use lab_harness::{Dims, Plan, Problem, Tensor, Tensors};
 use lab_reference::attention;
 

@@ -10,9 +10,9 @@ use crate::cut::{Cut, Upward};
 /// What happens in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecurrentCell {
-    /// Gates i, f, g, o; it multiplies x itself. See [`lab_harness::lstm`].
+    /// Gates i, f, g, o; it multiplies x itself. See [`lab_families::lstm`].
     Lstm,
-    /// Gates i, f, z, o; x is what W has made of it, and heads do not meet. See [`lab_harness::slstm`].
+    /// Gates i, f, z, o; x is what W has made of it, and heads do not meet. See [`lab_families::slstm`].
     Slstm,
 }
 

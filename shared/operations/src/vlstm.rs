@@ -23,7 +23,7 @@ pub struct Sizes {
     pub values: usize,
 }
 
-/// The vLSTM over whole sequences: q, k, v and gates → h; see [`lab_harness::vlstm`] for the equations.
+/// The vLSTM over whole sequences: q, k, v and gates → h; see [`lab_families::vlstm`] for the equations.
 ///
 /// q, k \[B, NH, S, DHQK\], v \[B, NH, S, DHHV\] of `dtype`; gate pre-activations i, f \[B, NH, S\] of f32.
 ///

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
-use lab_harness::attention::{self, CAUSAL, Slots, group_of, is_causal, sizes, sizes_of};
+use lab_families::attention::{self, CAUSAL, Slots, group_of, is_causal, sizes, sizes_of};
 use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::suite::{Check, every_kernel_loads};

@@ -4,7 +4,7 @@
 use attention::{
     MMA, MMA_BACK, ONLINE, SCORES, SCORES_BACK, STAGE, STEP, STEP_SPLIT, TURNS, WGMMA, WGMMA_BACK,
 };
-use lab_harness::attention::sizes;
+use lab_families::attention::sizes;
 use lab_harness::suite::{assert_right, assert_version, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks};
 

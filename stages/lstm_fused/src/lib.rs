@@ -4,7 +4,7 @@
 //! after is the same for all: the products of the gradients by the weights, and by x, over all
 //! steps at once.
 //!
-//! The versions compute the plain LSTM of one layer, under PyTorch's names ([`lab_harness::lstm`]).
+//! The versions compute the plain LSTM of one layer, under PyTorch's names ([`lab_families::lstm`]).
 //! [`Lstm`] is the whole: several layers, two directions, peepholes, layer norm, rows of unlike
 //! lengths; and the GRU and the sLSTM beside it, whose steps are those of [`slstm_fused`].
 //!
@@ -20,8 +20,8 @@ mod posed;
 mod way;
 
 use lab_device::{DType, Device, KernelSource};
+use lab_families::lstm::{self, sizes, sizes_of};
 use lab_harness::compare::unit;
-use lab_harness::lstm::{self, sizes, sizes_of};
 use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
 pub use lab_reference::lstm::{Cell, Network};
 pub use network::{Lstm, Pass};

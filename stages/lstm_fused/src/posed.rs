@@ -26,7 +26,7 @@ impl Posed {
         Self { way, network, steps, batch, lengths: None, dtype, seed: 0 }
     }
 
-    /// All tensors that [`crate::Lstm`] reads. Weights as wide as those of [`lab_harness::lstm`].
+    /// All tensors that [`crate::Lstm`] reads. Weights as wide as those of [`lab_families::lstm`].
     pub(crate) fn tensors(&self) -> Tensors {
         let Self { network, steps, batch, dtype, seed, .. } = self;
         let problem = Problem { seed: *seed, ..Problem::new(Dims::default(), *dtype) };

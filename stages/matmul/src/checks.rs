@@ -1,7 +1,7 @@
 //! What must hold beside every version's error bounds.
 
 use lab_device::{Arithmetic, DType, Device};
-use lab_harness::qkv::checks::schedules;
+use lab_harness::suite::schedules;
 use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, run, version_checks};

@@ -1,7 +1,7 @@
 //! What must hold of a linear layer beside its error bounds.
 
 use lab_device::{DType, Device, DeviceKind};
-use lab_harness::qkv::checks::schedules;
+use lab_harness::suite::schedules;
 use lab_harness::suite::{check, without_checks};
 use lab_harness::{Dims, Options, Plan, Problem, Tensor, Tensors, Version, run};
 use lab_reference::matmul::matmul;

@@ -2,10 +2,11 @@
 
 use lab_device::emulator::{self, Order};
 use lab_device::{DType, Device, DeviceKind, Kernel};
+use lab_families::mlp;
 use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
 use lab_harness::{
-    Error, Options, Prepared, Problem, Request, Tensor, Tensors, Version, mlp, run,
-    tensor::tensors, version_checks,
+    Error, Options, Prepared, Problem, Request, Tensor, Tensors, Version, run, tensor::tensors,
+    version_checks,
 };
 use lab_reference::mlp::Parameters;
 

@@ -2,7 +2,7 @@
 //!
 //! token → embedding → hidden layer with ReLU → logits over the vocabulary → cross-entropy with the
 //! next token; and back, and down the gradient. The equations are those of [`lab_reference::mlp`], the
-//! tensors those of [`lab_harness::mlp`].
+//! tensors those of [`lab_families::mlp`].
 //!
 //! A version is a way to make N such steps of B pairs each.
 
@@ -20,8 +20,8 @@ mod tensor;
 mod wgmma;
 
 use lab_device::{Arithmetic, DType, Device, KernelSource};
+use lab_families::mlp::{self, sizes};
 use lab_harness::compare::{unit, unit_roundoff};
-use lab_harness::mlp::{self, sizes};
 use lab_harness::{
     Dim, Dims, Error, Info, Magnitudes, Options, Output, Plan, Prepared, Reference, Request, Stage,
     Tensors, Version,

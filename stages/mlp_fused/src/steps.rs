@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use lab_device::{DType, Device, Graph, Kernel, KernelSource, Launch};
+use lab_families::mlp;
 use lab_harness::plan::{Plan, Slot};
-use lab_harness::{Binding, Error, Prepared, Request, Tensor, Tensors, mlp, tensor::tensors};
+use lab_harness::{Binding, Error, Prepared, Request, Tensor, Tensors, tensor::tensors};
 use lab_reference::mlp::{Parameters, Sizes};
 
 use crate::flat::Layout;

@@ -1,7 +1,7 @@
 //! Right with one block, wrong with several, and found at the reads that make it so.
 
 use lab_device::{DType, Device, Mode};
-use lab_harness::qkv::sizes;
+use lab_families::qkv::sizes;
 use lab_harness::suite::{Case, Check, check, every_kernel_loads, without_checks};
 use lab_harness::{Options, Problem, Version, run};
 

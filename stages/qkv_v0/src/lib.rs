@@ -10,8 +10,8 @@ mod checks;
 
 use lab_device::emulator::Kind;
 use lab_device::{DType, Device};
+use lab_families::qkv::{self, sizes};
 use lab_harness::compare::unit;
-use lab_harness::qkv::{self, sizes};
 use lab_harness::{
     Dim, Dims, Error, Expected, Info, Mistake, Options, Output, Plan, Request, Setting, Stage,
     Version, arguments,

@@ -1,7 +1,7 @@
 //! What must hold beside the error bounds.
 
 use lab_device::{Device, DeviceKind};
-use lab_harness::qkv::checks::{
+use lab_families::qkv::checks::{
     assert_right, heads_do_not_meet, ones, outputs_of, results_do_not_change_from_run_to_run,
     shapes_that_do_not_fit_are_refused,
 };

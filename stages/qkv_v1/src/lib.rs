@@ -8,8 +8,8 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance};
+use lab_families::qkv::{self, Grid, sizes};
 use lab_harness::compare::unit;
-use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 

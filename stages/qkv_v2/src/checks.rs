@@ -1,12 +1,12 @@
 //! What must hold beside the error bounds.
 
 use lab_device::{DType, Device, DeviceKind};
-use lab_harness::qkv::checks::{
+use lab_families::qkv::checks::{
     any_schedule_gives_the_same, assert_right, dtype_of, heads_do_not_meet, inputs_of, outputs_of,
-    results_do_not_change_from_run_to_run, schedules, shapes_that_do_not_fit_are_refused,
+    results_do_not_change_from_run_to_run, shapes_that_do_not_fit_are_refused,
 };
-use lab_harness::qkv::sizes;
-use lab_harness::suite::{VersionCheck, check, without_checks};
+use lab_families::qkv::sizes;
+use lab_harness::suite::{VersionCheck, check, schedules, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 

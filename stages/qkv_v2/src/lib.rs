@@ -9,8 +9,8 @@ mod checks;
 mod plans;
 
 use lab_device::{Arithmetic, DType, Device, KernelSource};
+use lab_families::qkv::{self, sizes};
 use lab_harness::compare::unit;
-use lab_harness::qkv::{self, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Cost, Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version};
 

@@ -3,8 +3,9 @@
 //! How S is cut depends on S alone. So a head gives the same among others as alone, bit for bit.
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
+use lab_families::qkv;
 use lab_harness::plan::{Argument, Slot};
-use lab_harness::{Error, Info, Plan, Request, Setting, arguments, qkv};
+use lab_harness::{Error, Info, Plan, Request, Setting, arguments};
 
 use crate::kernels;
 

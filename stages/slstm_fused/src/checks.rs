@@ -1,8 +1,8 @@
 //! What must hold beside the error bounds.
 
 use lab_device::{DType, Device, DeviceKind};
-use lab_harness::qkv::checks::schedules;
-use lab_harness::slstm::{INPUTS, OUTPUTS, sizes};
+use lab_families::slstm::{INPUTS, OUTPUTS, sizes};
+use lab_harness::suite::schedules;
 use lab_harness::suite::{VersionCheck, check, without_checks};
 use lab_harness::{
     Comparison, Options, Problem, Tensor, Tensors, Version, compare, run, version_checks,

@@ -3,7 +3,7 @@
 //! A version is a way to go through the steps. Heads do not meet: a head is a small LSTM with a normaliser, of DH units.
 //! The gradients by R and b come after the loop, from those by wx of all steps at once.
 //!
-//! The equations are those of `lab_reference::slstm`; the tensors those of [`lab_harness::slstm`]. Beck et al. 2024
+//! The equations are those of `lab_reference::slstm`; the tensors those of [`lab_families::slstm`]. Beck et al. 2024
 //! (arXiv 2405.04517, section 2.2).
 
 #![forbid(unsafe_code)]
@@ -12,9 +12,9 @@ mod checks;
 mod recurrence;
 
 use lab_device::{DType, Device, KernelSource};
+use lab_families::slstm::{self, sizes, sizes_of};
 use lab_harness::compare::unit;
 use lab_harness::plan::Argument;
-use lab_harness::slstm::{self, sizes, sizes_of};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
 

@@ -45,7 +45,7 @@ pub struct Recurrence {
 }
 
 impl Recurrence {
-    /// Of these B, T, NH and DH, over the tensors of the forward pass by their names ([`lab_harness::slstm`]), and more if they
+    /// Of these B, T, NH and DH, over the tensors of the forward pass by their names ([`lab_families::slstm`]), and more if they
     /// are there already. With `keep` it has room for what the way back needs.
     pub fn new<'a>(
         plan: &mut Plan,

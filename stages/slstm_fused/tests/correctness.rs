@@ -1,7 +1,7 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::slstm::sizes;
+use lab_families::slstm::sizes;
 use lab_harness::suite::{assert_right, assert_version, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks};
 use slstm_fused::{CELL, FORWARD, HEADS, STAGE};

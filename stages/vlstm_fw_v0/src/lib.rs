@@ -6,12 +6,11 @@
 #![forbid(unsafe_code)]
 
 use lab_device::{DType, Device, KernelSource};
+use lab_families::qkv::{self, Grid, sizes};
+use lab_families::vlstm;
 use lab_harness::compare::unit;
-use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments, vlstm,
-};
+use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
 #[allow(missing_docs)]
 pub mod kernels {

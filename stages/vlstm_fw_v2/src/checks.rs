@@ -1,6 +1,6 @@
 //! What else must hold of all pairs.
 
-use lab_harness::qkv::checks::any_schedule_gives_the_same;
+use lab_families::qkv::checks::any_schedule_gives_the_same;
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
 use lab_harness::version_checks;
 

@@ -8,12 +8,11 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
+use lab_families::qkv::{self, sizes};
+use lab_families::vlstm;
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::qkv::{self, sizes};
-use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments, vlstm,
-};
+use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
 #[allow(missing_docs)]
 pub mod kernels {

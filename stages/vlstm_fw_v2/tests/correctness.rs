@@ -1,7 +1,7 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::qkv::sizes;
+use lab_families::qkv::sizes;
 use lab_harness::suite::{assert_right, assert_version, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks};
 use vlstm_fw_v2::{AHEAD, FACTORED, MMA, PERSISTENT, STAGE, WGMMA};

@@ -1,8 +1,8 @@
 //! What else must hold of the chunkwise form.
 
 use lab_device::{DType, Device};
-use lab_harness::qkv::checks::any_schedule_gives_the_same;
-use lab_harness::qkv::sizes;
+use lab_families::qkv::checks::any_schedule_gives_the_same;
+use lab_families::qkv::sizes;
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
 use lab_harness::{Options, Problem, Tensor, Version, compare, run, version_checks};
 

@@ -7,12 +7,13 @@
 #![forbid(unsafe_code)]
 
 use lab_device::{DType, Device, Instance, Kernel, KernelSource};
+use lab_families::qkv::{self, Grid, sizes};
+use lab_families::vlstm;
+use lab_families::vlstm::StateSlots;
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::qkv::{self, Grid, sizes};
-use lab_harness::vlstm::StateSlots;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments, vlstm,
+    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
 
 mod checks;

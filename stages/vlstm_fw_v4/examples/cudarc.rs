@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use cudarc::driver::{CudaContext, CudaSlice, DevicePtrMut};
 use lab_device::dlpack::DLTensor;
 use lab_device::{DType, Device, ElementType, Selector, Stream};
+use lab_families::qkv;
 use lab_harness::plan::{SlotFacts, SlotKind};
-use lab_harness::{Options, Problem, Request, Tensor, Version, qkv};
+use lab_harness::{Options, Problem, Request, Tensor, Version};
 
 const SIZES: [usize; 5] = [2, 8, 512, 128, 256]; // B, NH, S, DHQK, DHHV
 

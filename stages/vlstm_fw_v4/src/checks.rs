@@ -1,10 +1,10 @@
 //! What else must hold of the walk.
 
 use lab_device::{DType, Device};
-use lab_harness::qkv::checks::any_schedule_gives_the_same;
-use lab_harness::qkv::sizes;
+use lab_families::qkv::checks::any_schedule_gives_the_same;
+use lab_families::qkv::sizes;
+use lab_families::vlstm::{PackedSlot, no_state_slots, packed_sequences};
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
-use lab_harness::vlstm::{PackedSlot, no_state_slots, packed_sequences};
 use lab_harness::{
     Options, Plan, Prepared, Problem, Tensor, Tensors, Version, compare, run, version_checks,
 };

@@ -8,12 +8,13 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
+use lab_families::qkv::sizes;
+use lab_families::vlstm;
+use lab_families::vlstm::{PackedSlot, StateSlots};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::qkv::sizes;
-use lab_harness::vlstm::{PackedSlot, StateSlots};
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments, vlstm,
+    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
 
 #[allow(missing_docs)]

@@ -1,7 +1,7 @@
 //! What must hold beside the error bounds and the checks of the family.
 
 use lab_device::{Buffer, Device, DeviceKind};
-use lab_harness::qkv::checks::schedules;
+use lab_harness::suite::schedules;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_reference::vlstm::log_sigmoid;
 

@@ -6,16 +6,16 @@
 //! that need what another block has get it by a sync of the whole grid, or each by a flag from the
 //! one block before it.
 //!
-//! The equations are those of [`lab_harness::vlstm`]; xLSTM, arXiv 2405.04517, appendix A, and Tiled
+//! The equations are those of [`lab_families::vlstm`]; xLSTM, arXiv 2405.04517, appendix A, and Tiled
 //! Flash Linear Attention, arXiv 2503.14376.
 
 mod checks;
 
 use lab_device::{DType, Device, KernelSource};
+use lab_families::qkv::{Grid, MOST_COLUMNS, instance_for, sizes, sizes_of};
+use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::qkv::{Grid, MOST_COLUMNS, instance_for, sizes, sizes_of};
-use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
 

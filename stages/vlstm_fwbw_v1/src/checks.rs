@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab_device::emulator::{Line, Operation};
 use lab_device::{DType, Device, DeviceKind, Mode};
-use lab_harness::qkv::sizes;
+use lab_families::qkv::sizes;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Options, Posed, Problem, Request, Version, timing};
 use vlstm_fwbw_v0::FLAGS;

@@ -4,7 +4,7 @@
 //! Five kernels as in `vlstm_fwbw_v0`, of which it takes the first and the last, the gates', as they
 //! are. In the three between a block owns tiles of one size, and tiles of another come past it.
 //!
-//! The equations are those of [`lab_harness::vlstm`]; xLSTM, arXiv 2405.04517, appendix A, and Tiled
+//! The equations are those of [`lab_families::vlstm`]; xLSTM, arXiv 2405.04517, appendix A, and Tiled
 //! Flash Linear Attention, arXiv 2503.14376.
 
 #![forbid(unsafe_code)]
@@ -13,8 +13,8 @@ mod checks;
 mod tuning;
 
 use lab_device::{DType, Device, Instance};
-use lab_harness::qkv::{Grid, sizes};
-use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
+use lab_families::qkv::{Grid, sizes};
+use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Stage, Tiling, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fwbw_v0::{FLAGS, forget};

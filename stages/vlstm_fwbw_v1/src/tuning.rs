@@ -1,7 +1,7 @@
 //! The tile parameters that `lab tune` tries.
 
 use lab_device::{DType, Instance, KernelSource};
-use lab_harness::qkv::sizes_of;
+use lab_families::qkv::sizes_of;
 use lab_harness::tiling::candidates;
 use lab_harness::{Dims, Error, Tiling};
 
@@ -147,7 +147,7 @@ pub(crate) fn choose<'a>(tiling: &'a Tiling, dims: &Dims) -> Result<&'a Tiling, 
     let names = tiling.iter().map(|(name, _)| name);
     if names.eq(NAMES) {
         let dh = tiling.get("DH");
-        let widest = lab_harness::qkv::sizes([1, 1, 1, dh, dh]);
+        let widest = lab_families::qkv::sizes([1, 1, 1, dh, dh]);
         let is_listed = [64, 128, 256].contains(&dh) && tilings(&widest).contains(tiling);
         if dhqk.max(dhhv) <= dh && is_listed {
             return Ok(tiling);
@@ -159,7 +159,7 @@ pub(crate) fn choose<'a>(tiling: &'a Tiling, dims: &Dims) -> Result<&'a Tiling, 
 
 #[cfg(test)]
 mod tests {
-    use lab_harness::qkv::sizes;
+    use lab_families::qkv::sizes;
 
     use super::*;
 

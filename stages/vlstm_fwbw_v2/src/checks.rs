@@ -1,7 +1,7 @@
 //! What else must hold of all pairs.
 
 use lab_device::{DType, Device};
-use lab_harness::qkv::sizes;
+use lab_families::qkv::sizes;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Options, Problem, Tensor, compare, run};
 

@@ -9,10 +9,10 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
+use lab_families::qkv::{self, sizes};
+use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::qkv::{self, sizes};
-use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fw_v2::{FACTORS, Forward, Pairs};

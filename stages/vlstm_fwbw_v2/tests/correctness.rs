@@ -1,7 +1,7 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::qkv::sizes;
+use lab_families::qkv::sizes;
 use lab_harness::suite::{assert_version, check, emulator};
 use lab_harness::{Problem, stage_checks};
 use proptest::prelude::*;

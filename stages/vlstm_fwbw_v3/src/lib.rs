@@ -7,9 +7,9 @@
 #![forbid(unsafe_code)]
 
 use lab_device::{DType, Device, Instance, KernelSource};
+use lab_families::qkv::{self, Grid, sizes};
+use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::compare::unit;
-use lab_harness::qkv::{self, Grid, sizes};
-use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fw_v3::{Forward, POSITION, Saved};

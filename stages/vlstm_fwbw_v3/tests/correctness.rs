@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_device::DType;
-use lab_harness::qkv::sizes;
+use lab_families::qkv::sizes;
 use lab_harness::suite::{assert_right, assert_version};
 use lab_harness::{Problem, random_problems, stage_checks};
 use vlstm_fwbw_v3::{CARRIED, CHUNKS, LONG, STAGE, TOGETHER};

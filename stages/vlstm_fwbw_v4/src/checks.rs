@@ -1,12 +1,13 @@
 //! What else must hold of the walks.
 
 use lab_device::{DType, Device};
-use lab_harness::qkv::sizes;
+use lab_families::qkv::sizes;
+use lab_families::vlstm;
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
 use lab_harness::tensor::tensors;
 use lab_harness::{
     Options, Plan, Prepared, Problem, Tensor, Tensors, Version, arguments, compare, run,
-    version_checks, vlstm,
+    version_checks,
 };
 
 use crate::{SEGMENTS, STAGE, kernels};

@@ -10,12 +10,12 @@ mod checks;
 mod wide;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
-use lab_harness::compare::unit;
-use lab_harness::plan::Argument;
-use lab_harness::qkv::sizes;
-use lab_harness::vlstm::{
+use lab_families::qkv::sizes;
+use lab_families::vlstm::{
     self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
 };
+use lab_harness::compare::unit;
+use lab_harness::plan::Argument;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };

@@ -1,8 +1,8 @@
 //! Heads with more keys or values than a walk has registers for: the states of every fourth chunk in device memory.
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch, Swizzle, TensorMap};
-use lab_harness::qkv::sizes;
-use lab_harness::vlstm::{
+use lab_families::qkv::sizes;
+use lab_families::vlstm::{
     self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
 };
 use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Version, arguments};

@@ -6,10 +6,11 @@
 //! ```
 
 use lab_device::{DType, Device, Selector};
+use lab_families::qkv;
+use lab_families::vlstm::step::sizes;
 use lab_harness::plan::Slot;
 use lab_harness::request::shapes_of;
-use lab_harness::vlstm::step::sizes;
-use lab_harness::{Options, Problem, Request, Version, qkv};
+use lab_harness::{Options, Problem, Request, Version};
 
 const PROMPT: usize = 100;
 const POSITIONS: usize = 8;

@@ -1,11 +1,10 @@
 //! What else must hold of the step.
 
 use lab_device::{DType, Device};
+use lab_families::vlstm::step::sizes;
+use lab_families::{qkv, vlstm};
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
-use lab_harness::vlstm::step::sizes;
-use lab_harness::{
-    Options, Problem, Tensor, Tensors, Version, compare, qkv, run, version_checks, vlstm,
-};
+use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 use crate::{PACKS, RING, SLICES, STAGE};
 

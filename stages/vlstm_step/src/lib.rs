@@ -1,7 +1,7 @@
 //! `vlstm_step`: one position of the vLSTM behind a state that is updated where it lies, as decoding wants it.
 //!
 //! The equations are those of `lab_reference::vlstm` with one position; the tensors those of
-//! [`lab_harness::vlstm::step`]. A step computes five operations for each number of the state and moves it twice, so
+//! [`lab_families::vlstm::step`]. A step computes five operations for each number of the state and moves it twice, so
 //! that memory alone decides its time.
 
 #![forbid(unsafe_code)]
@@ -9,10 +9,11 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
+use lab_families::vlstm;
+use lab_families::vlstm::step::{self, StepSlots, sizes};
 use lab_harness::compare::unit;
-use lab_harness::vlstm::step::{self, StepSlots, sizes};
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments, vlstm,
+    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
 
 #[allow(missing_docs)]

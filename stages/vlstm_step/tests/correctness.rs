@@ -1,8 +1,8 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
+use lab_families::vlstm::step::sizes;
 use lab_harness::suite::{assert_version, check, emulator, in_all_types};
-use lab_harness::vlstm::step::sizes;
 use lab_harness::{Options, Posed, Problem, random_problems, stage_checks};
 use proptest::prelude::*;
 use vlstm_step::{PACKS, RING, SIMPLE, SLICES, STAGE};

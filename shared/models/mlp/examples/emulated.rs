@@ -6,7 +6,8 @@
 use std::time::Instant;
 
 use lab_device::{DType, Device, Mode};
-use lab_harness::{Options, Problem, Version, mlp, run};
+use lab_families::mlp;
+use lab_harness::{Options, Problem, Version, run};
 use lab_mlp::training::{Config, Data, Model, Trainer};
 use mlp_fused::RESIDENT;
 

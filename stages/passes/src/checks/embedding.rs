@@ -1,7 +1,7 @@
 //! The gradient of an embedding: added to, and the same in every order of threads.
 
 use lab_device::{DType, Device};
-use lab_harness::qkv::checks::schedules;
+use lab_harness::suite::schedules;
 use lab_harness::tensor::tensors;
 use lab_harness::{Plan, Tensor};
 use lab_reference::passes as reference;

@@ -11,8 +11,8 @@ use lab_reference::qkv::{Sizes, qkv};
 
 pub use tiles::{Grid, MOST_COLUMNS, instance_for};
 
-use crate::compare::each;
-use crate::{
+use lab_harness::compare::each;
+use lab_harness::{
     Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Problem, Reference, Tensors, tensor,
 };
 
@@ -93,7 +93,7 @@ pub(crate) fn absolute(inputs: &Tensors) -> Tensors {
 /// `o` in f64.
 ///
 /// # Panics
-/// The inputs have not been checked with [`Info::problem_of`](crate::Info::problem_of).
+/// The inputs have not been checked with [`Info::problem_of`](lab_harness::Info::problem_of).
 pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
     let size = |name: &str, axis: usize| inputs[name].shape[axis];
     let sizes = Sizes { positions: size("q", 2), qk: size("q", 3), hv: size("v", 3) };

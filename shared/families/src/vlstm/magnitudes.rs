@@ -29,8 +29,8 @@ use lab_reference::vlstm::{
 };
 
 use super::{References, first_state, forward_reference, head_sizes, last_gradient, piece_of};
-use crate::compare::{unit, unit_roundoff};
-use crate::{Reference, Tensor, Tensors};
+use lab_harness::compare::{unit, unit_roundoff};
+use lab_harness::{Reference, Tensor, Tensors};
 
 /// Of all outputs of the forward pass; of the backward pass too, where `through` is given.
 pub(super) fn magnitudes(

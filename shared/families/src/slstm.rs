@@ -9,7 +9,7 @@
 use lab_device::DType;
 use lab_reference::slstm::{self, Sizes, State, Upstream};
 
-use crate::{
+use lab_harness::{
     Cost, Dim, Dims, Family, Info, Input, Magnitude, Magnitudes, Options, Problem, Reference,
     Tensor, Tensors,
 };
@@ -126,7 +126,7 @@ pub fn inputs(problem: &Problem) -> Tensors {
         |stream, of: &dyn Fn(f64) -> f64| drawn(DType::F32, stream, &[b, nh, dh], &|_, v| of(v));
     let forget = nh * dh..2 * nh * dh;
     let bias = |at, v: f64| v * 0.5 + f64::from(u8::from(forget.contains(&at)));
-    crate::tensor::tensors([
+    lab_harness::tensor::tensors([
         ("wx", plain(0, &[t, b, 4, nh, dh], 1.0)),
         ("r", plain(1, &[4, nh, dh, dh], 1.0 / (dh as f64).sqrt())),
         ("b", drawn(problem.dtype, 2, &[4, nh, dh], &bias)),
@@ -212,7 +212,7 @@ fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Output;
+    use lab_harness::Output;
 
     const INFO: Info = Info {
         stage: "s",

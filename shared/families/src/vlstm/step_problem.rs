@@ -2,7 +2,7 @@
 
 use lab_device::DType;
 
-use crate::{Dims, Tensor, Tensors, tensor};
+use lab_harness::{Dims, Tensor, Tensors, tensor};
 
 /// B, NH, DHQK, DHHV by their names.
 pub fn sizes([b, nh, dhqk, dhhv]: [usize; 4]) -> Dims {

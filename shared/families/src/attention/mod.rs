@@ -10,10 +10,10 @@ mod checks;
 use lab_device::DType;
 use lab_reference::attention::{Inputs, Outputs, Sizes, attention, magnitudes};
 
-use crate::compare::each;
-use crate::plan::Slot;
-use crate::suite::VersionCheck;
-use crate::{
+use lab_harness::compare::each;
+use lab_harness::plan::Slot;
+use lab_harness::suite::VersionCheck;
+use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
     Request, Setting, Tensors, tensor,
 };

@@ -8,7 +8,7 @@
 use lab_device::DType;
 use lab_reference::lstm::{Inputs, Network, Upstream};
 
-use crate::{
+use lab_harness::{
     Cost, Dim, Dims, Family, Info, Input, Magnitude, Magnitudes, Options, Problem, Reference,
     Tensor, Tensors,
 };
@@ -126,7 +126,7 @@ pub fn inputs(problem: &Problem) -> Tensors {
     };
     let plain = |stream, shape: &[usize], scale| scaled(stream, shape, scale, 0.0, 0..0);
     let weight = 1.0 / ((i + h) as f64).sqrt();
-    crate::tensor::tensors([
+    lab_harness::tensor::tensors([
         ("x", plain(0, &[t, b, i], 1.0)),
         ("weight_ih_l0", plain(1, &[4 * h, i], weight)),
         ("weight_hh_l0", plain(2, &[4 * h, h], weight)),
@@ -143,7 +143,7 @@ pub fn inputs(problem: &Problem) -> Tensors {
 /// All outputs in f64.
 ///
 /// # Panics
-/// The inputs have not been checked with [`crate::Info::problem_of`].
+/// The inputs have not been checked with [`lab_harness::Info::problem_of`].
 pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
     let shape = &inputs["x"].shape;
     let network = Network::lstm(shape[2], inputs["h0"].shape[2]);
@@ -175,7 +175,7 @@ pub fn cost(dims: &Dims, dtype: DType) -> Cost {
 /// Of the forward pass alone: y, hn and cn in f64.
 ///
 /// # Panics
-/// The inputs have not been checked with [`crate::Info::problem_of`].
+/// The inputs have not been checked with [`lab_harness::Info::problem_of`].
 fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
     let shape = &inputs["x"].shape;
     let network = Network::lstm(shape[2], inputs["h0"].shape[2]);
@@ -198,7 +198,7 @@ fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Output;
+    use lab_harness::Output;
 
     const INFO: Info = Info {
         stage: "s",

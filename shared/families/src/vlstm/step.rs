@@ -12,10 +12,10 @@ use lab_reference::vlstm::{Inputs, Sizes, State, forward_from};
 
 use super::EPSILON;
 pub use super::step_problem::{no_state, sizes, sizes_of, state_dtype};
-use crate::compare::each;
-use crate::plan::{Scope, Slot};
-use crate::suite::VersionCheck;
-use crate::{
+use lab_harness::compare::each;
+use lab_harness::plan::{Scope, Slot};
+use lab_harness::suite::VersionCheck;
+use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
     Request, Setting, Tensors, arguments, tensor,
 };
@@ -210,7 +210,7 @@ fn check_state(got: DType, dtype: DType, asked: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tensor;
+    use lab_harness::Tensor;
 
     const INFO: Info = Info {
         stage: "s",

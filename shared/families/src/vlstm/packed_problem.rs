@@ -2,7 +2,7 @@
 
 use lab_device::DType;
 
-use crate::{Dims, Tensor, Tensors};
+use lab_harness::{Dims, Tensor, Tensors};
 
 /// N, NH, T, DHQK, DHHV by their names.
 pub fn packed_sizes([n, nh, t, dhqk, dhhv]: [usize; 5]) -> Dims {

@@ -4,10 +4,10 @@ use lab_device::{DType, Device};
 use lab_reference::vlstm::{Inputs, Sizes, forward};
 
 use super::step_problem::{no_state, sizes, state_dtype};
-use crate::qkv::checks::{dtype_of, ones, outputs_of, schedules};
-use crate::suite::{VersionCheck, check, without_checks};
-use crate::tensor::tensors;
-use crate::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
+use crate::qkv::checks::{dtype_of, ones, outputs_of};
+use lab_harness::suite::{VersionCheck, check, schedules, without_checks};
+use lab_harness::tensor::tensors;
+use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 /// See the module.
 pub(super) static CHECKS: &[VersionCheck] = version_checks![

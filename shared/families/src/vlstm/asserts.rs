@@ -4,7 +4,7 @@ use lab_device::{DType, Device};
 
 use super::NORMALIZER_GRAD;
 use crate::qkv::checks::inputs_of;
-use crate::{Options, Tensor, Tensors, Version, run};
+use lab_harness::{Options, Tensor, Tensors, Version, run};
 
 /// Whether its n is held constant, is not, or both are offered.
 pub(super) fn normalizer_grads(version: &dyn Version) -> &'static [&'static str] {

@@ -2,7 +2,8 @@
 
 use lab_device::{DType, Instance, KernelSource};
 
-use crate::{Dims, Error, qkv};
+use crate::qkv;
+use lab_harness::{Dims, Error};
 
 /// The most columns of a head that the kernels with tiles of whole rows have room for.
 pub const MOST_COLUMNS: usize = 256;

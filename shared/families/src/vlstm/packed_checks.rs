@@ -3,8 +3,8 @@
 use lab_device::{DType, Device};
 
 use super::packed_problem::{alone, cu_seqlens, packed_sizes, sequences_of};
-use crate::suite::VersionCheck;
-use crate::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
+use lab_harness::suite::VersionCheck;
+use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 /// Of the forward pass.
 pub(super) static FORWARD: &[VersionCheck] = version_checks![

@@ -18,11 +18,11 @@ use super::{
     forward_backward_reference, forward_cost, forward_inputs, forward_reference, magnitudes,
     normalizer_grad, packed_checks, under,
 };
-use crate::compare::each;
-use crate::plan::Slot;
 use crate::qkv;
-use crate::suite::VersionCheck;
-use crate::{
+use lab_harness::compare::each;
+use lab_harness::plan::Slot;
+use lab_harness::suite::VersionCheck;
+use lab_harness::{
     Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference, Request,
     Tensor, Tensors,
 };

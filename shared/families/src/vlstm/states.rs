@@ -3,8 +3,8 @@
 use lab_device::DType;
 
 use super::{FORWARD_BACKWARD_INPUTS, FORWARD_INPUTS, packed_sequences, tensor_sizes};
-use crate::plan::Slot;
-use crate::{Error, Input, Output, Plan, Request, Setting};
+use lab_harness::plan::Slot;
+use lab_harness::{Error, Input, Output, Plan, Request, Setting};
 
 /// What earlier positions have left, which a version may take: the matrix C that its rows of k have
 /// written and q reads, the sum n of those rows, and the exponent m by which both are too small.

@@ -1,12 +1,11 @@
 //! What must hold of every version whose tensors are \[B, NH, S, …\]: q, k, v and perhaps others go
 //! in, and heads have nothing to do with each other.
 
-use lab_device::emulator::{self, Landing, Order};
 use lab_device::{DType, Device};
 
 use super::sizes;
-use crate::suite::{check, without_checks};
-use crate::{Options, Problem, Tensor, Tensors, Version, run};
+use lab_harness::suite::{check, schedules, without_checks};
+use lab_harness::{Options, Problem, Tensor, Tensors, Version, run};
 
 /// The type that these checks run in: the first of the version's, which is f32 where it has that.
 pub fn dtype_of(version: &dyn Version) -> DType {
@@ -75,29 +74,6 @@ pub fn results_do_not_change_from_run_to_run(version: &dyn Version, device: &Dev
         assert_eq!(prepared.outputs().unwrap(), before, "{launch} launch on {}", device.name());
         prepared.poison_outputs().unwrap();
     }
-}
-
-/// The device as it is; of an emulator also one, two and five OS threads, each in other orders, and with
-/// copies that land early, late or at random.
-pub fn schedules(device: &Device) -> Vec<Device> {
-    let mut all = vec![device.clone()];
-    if let Some(mode) = device.mode() {
-        let schedules = [
-            (Order::Reverse, Landing::Early, 1),
-            (Order::Random(1), Landing::Random(1), 2),
-            (Order::Random(2), Landing::Random(2), 5),
-            (Order::Warps, Landing::Late, 2),
-            // A late copy holds back whoever waits for it, whatever its priority: so early ones, too.
-            (Order::Starve(1), Landing::Early, 2),
-            (Order::Starve(2), Landing::Late, 2),
-        ];
-        for (order, copies, threads) in schedules {
-            let options =
-                emulator::Options { order, copies, threads, ..emulator::Options::default() };
-            all.push(Device::emulator_with(mode, options).unwrap());
-        }
-    }
-    all
 }
 
 /// Bit for bit, in whatever order blocks and threads run.

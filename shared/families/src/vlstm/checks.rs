@@ -23,9 +23,9 @@ use crate::qkv::checks::{
     shapes_that_do_not_fit_are_refused,
 };
 use crate::qkv::sizes;
-use crate::suite::{VersionCheck, without_checks};
-use crate::tensor::tensors;
-use crate::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
+use lab_harness::suite::{VersionCheck, without_checks};
+use lab_harness::tensor::tensors;
+use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 /// Of the causal products without gates.
 pub static UNGATED: &[VersionCheck] = version_checks![

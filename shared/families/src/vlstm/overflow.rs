@@ -5,8 +5,8 @@ use lab_device::{DType, Device};
 use super::asserts::{assert_same_from, in_type, normalizer_grads};
 use crate::qkv::checks::outputs_of;
 use crate::qkv::sizes;
-use crate::tensor::tensors;
-use crate::{Options, Problem, Tensor, Version, run};
+use lab_harness::tensor::tensors;
+use lab_harness::{Options, Problem, Tensor, Version, run};
 
 /// As large as floats of few digits come: a product of two rows of them is infinite, or NaN.
 const HUGE: f64 = 3e38;

@@ -3,10 +3,10 @@
 use lab_device::{DType, Device, DeviceKind};
 
 use super::{CAUSAL, sizes};
-use crate::qkv::checks::{dtype_of, schedules};
-use crate::suite::{VersionCheck, without_checks};
-use crate::tensor::tensors;
-use crate::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
+use crate::qkv::checks::dtype_of;
+use lab_harness::suite::{VersionCheck, schedules, without_checks};
+use lab_harness::tensor::tensors;
+use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 /// Of both families.
 pub(super) static OF_EACH: &[VersionCheck] = version_checks![

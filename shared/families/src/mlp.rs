@@ -12,7 +12,7 @@
 use lab_device::DType;
 use lab_reference::mlp::{Parameters, Sizes};
 
-use crate::{
+use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitude, Magnitudes, Options, Problem,
     Reference, Setting, Tensor, Tensors,
 };
@@ -137,7 +137,7 @@ pub fn inputs(problem: &Problem) -> Tensors {
         Tensor::new(&[n, b], &raw.into_iter().map(id).collect::<Vec<_>>())
     };
     let small = (b as f64).powf(-0.25);
-    crate::tensor::tensors([
+    lab_harness::tensor::tensors([
         ("tokens", ids(0)),
         ("targets", ids(1)),
         ("emb", scaled(2, &[v, e], small)),
@@ -182,7 +182,7 @@ pub fn learning_rate(info: &Info, options: &Options) -> Result<f64, Error> {
 /// All outputs in f64.
 ///
 /// # Panics
-/// The inputs have not been checked with [`crate::Info::problem_of`] and [`check_ids`].
+/// The inputs have not been checked with [`lab_harness::Info::problem_of`] and [`check_ids`].
 pub fn reference(inputs: &Tensors, lr: f64) -> Vec<(&'static str, Vec<f64>)> {
     let shape = |name: &str| &inputs[name].shape;
     let sizes =
@@ -238,7 +238,7 @@ pub fn cost(dims: &Dims, dtype: DType) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Output;
+    use lab_harness::Output;
 
     const INFO: Info = Info {
         stage: "s",

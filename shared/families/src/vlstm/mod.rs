@@ -30,11 +30,11 @@ use lab_reference::vlstm::{
 pub use self::packed::*;
 pub use self::state_checks::{set_last_gradient, set_state};
 pub use self::states::*;
-use crate::compare::each;
-use crate::plan::{Scope, Slot};
 use crate::qkv::{self, sizes_of};
-use crate::suite::VersionCheck;
-use crate::{
+use lab_harness::compare::each;
+use lab_harness::plan::{Scope, Slot};
+use lab_harness::suite::VersionCheck;
+use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
     Request, Setting, Tensors, arguments,
 };
@@ -440,9 +440,9 @@ fn forward_backward_cost(dims: &Dims, dtype: DType) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Output;
-    use crate::Tensor;
     use crate::qkv::sizes;
+    use lab_harness::Output;
+    use lab_harness::Tensor;
 
     const INFO: Info = Info {
         stage: "s",

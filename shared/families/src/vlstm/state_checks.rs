@@ -5,7 +5,7 @@ use lab_device::{DType, Device};
 use super::asserts::{assert_rows_under, with_gates};
 use crate::qkv::checks::{inputs_of, ones, outputs_of};
 use crate::qkv::sizes;
-use crate::{Options, Problem, Tensor, Tensors, Version, compare, run};
+use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run};
 
 /// Under which the state comes out.
 fn with_last_state(version: &dyn Version) -> Options {

@@ -1,0 +1,12 @@
+//! The families of the recurrences and of what they are compared with: each says what is computed (inputs, an f64
+//! reference, magnitudes of rounding, cost), and what must hold of every version of it.
+//!
+//! A [`Family`](lab_harness::Family) knows no kernel. A stage states its versions, and stands on the family that they
+//! compute.
+
+pub mod attention;
+pub mod lstm;
+pub mod mlp;
+pub mod qkv;
+pub mod slstm;
+pub mod vlstm;
