@@ -29,6 +29,9 @@ pub struct Run {
     /// Whether versions and libraries ran in turns, not one after the other ([`crate::timing::time_in_turns`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turns: bool,
+    /// What was typed behind `lab bench`, but where it is written and what is printed; none in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
     /// What was measured.
     pub results: Vec<Measurement>,
 }
@@ -376,6 +379,7 @@ mod tests {
                 libraries: vec!["cuBLAS 1.2.3".into()],
             },
             in_turns: false,
+            command: vec!["f".into(), "--runs".into(), "10".into()],
             results: vec![Measurement {
                 family: "f".into(),
                 version: "s:v".into(),

@@ -84,6 +84,11 @@ impl Then {
         Ok(Self { commit, lines })
     }
 
+    /// Of one record, whatever GPU it is of.
+    pub(crate) fn of(run: &Run) -> Self {
+        Self { commit: run.commit.clone(), lines: run.results.clone() }
+    }
+
     /// Those that moved, largest change first, how many did not, and how many have no counterpart.
     fn moves<'a>(&'a self, now: &'a [Measurement]) -> (Vec<Move<'a>>, usize, usize) {
         let timed: Vec<_> = now.iter().filter(|m| m.of != Of::Host).collect();

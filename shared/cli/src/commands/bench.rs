@@ -2,6 +2,7 @@
 
 mod family;
 mod machine;
+mod repeat;
 mod scripts;
 
 use std::path::PathBuf;
@@ -15,11 +16,15 @@ use serde_json::json;
 
 use self::family::{Asked, Bench, by_family, told};
 pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state_of_tree};
+use self::repeat::Repeat;
 use self::scripts::Scripts;
 use crate::commands::against::Then;
 use crate::failure::Failure;
 use crate::table::{Table, list};
 use crate::{Common, versions, words};
+
+/// Runs of each where nothing else is asked for.
+const RUNS: usize = 100;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -45,11 +50,15 @@ pub(crate) struct Arguments {
     /// problem on the versions, then on them. LAB_PYTHON names another Python than python3
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "benches/peers")]
     peers: Option<PathBuf>,
+    /// Measures again what this record of `lab bench` measured, and says what moved beyond noise since, and which parts of the
+    /// machine are others. Of a record that keeps no command its family, versions and problem
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["family", "shape", "version", "judged_on", "peers", "against", "runs", "in_turns"])]
+    repeat: Option<PathBuf>,
     /// Says what moved beyond noise since the record of this commit, in the directory of --out
     #[arg(long, value_name = "REV")]
     against: Option<String>,
     /// Runs of each; of what is slow, as many as half a second allows, and three at least
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = RUNS)]
     runs: usize,
     /// Times versions and libraries in turns, a run of each, so that a clock that falls while the GPU is busy falls for all
     /// alike; scripts of --peers come after them. Needs the memory of all at once
@@ -61,6 +70,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let repeat = arguments.repeat.as_deref().map(|path| Repeat::read(path, arguments));
+    let repeat = repeat.transpose()?;
+    let arguments = repeat.as_ref().map_or(arguments, |repeat| &repeat.arguments);
     let chosen = match arguments.family.as_deref() {
         Some(launch_cost::FAMILY) => Vec::new(),
         family => right_ones(of_names(of_family(choose(family)?, family), &arguments.version)?)?,
@@ -82,7 +94,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         .against
         .as_deref()
         .map(|revision| Then::read(&arguments.out, "--against", revision, Some(device.facts())));
-    let then = then.transpose()?;
+    let then = then.transpose()?.or_else(|| repeat.as_ref().map(Repeat::then));
     let commit = if arguments.record { Some(clean_commit()?) } else { None };
     let copy_gbps = copy_bandwidth(&device)?;
     eprintln!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
@@ -108,6 +120,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         overhead.iter().for_each(told);
         results.extend(overhead);
     }
+    let differences = match &repeat {
+        None => Vec::new(),
+        Some(repeat) => repeat.differences(&machine(&device, copy_gbps)?),
+    };
     let written = match commit {
         None => None,
         Some(commit) => {
@@ -119,6 +135,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                 date: now(),
                 device: machine,
                 in_turns: arguments.in_turns,
+                command: arguments.command(),
                 results: results.clone(),
             };
             Some(run.write(&arguments.out)?)
@@ -130,12 +147,14 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             json!({
                 "device": device.name(), "copy_gbps": copy_gbps, "results": results,
                 "record": written, "against": then.map(|then| then.json(&results)),
+                "machine_differs": differences,
             })
         );
         return Ok(());
     }
     print_results(&results, arguments.wide);
     if let Some(then) = then {
+        differences.iter().for_each(|line| println!("{line}"));
         then.print(&results);
     }
     if let Some(name) = written {
