@@ -13,7 +13,7 @@
 //
 // gates: [T B, H, 4], the gates of a cell side by side; c: [T B, H]. da_halves [T B, 4H] in T; zero where a row has no step.
 // Other tensors are as v3_tensor_back.cu has them. A grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
-#include "lab/gate_groups.cuh"
+#include "gate_groups.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "tensor_back.cuh"
 

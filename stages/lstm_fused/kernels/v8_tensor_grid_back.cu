@@ -17,7 +17,7 @@
 // da_halves; else [T B, 4, H], and da takes their place in f32 (v3_tensor_back.cu). Other tensors are as v6_wgmma_back.cu has
 // them; the first group has the rows from `first_row` on. A grid of groups x BLOCKS, all resident.
 #include "grid_exchange.cuh"
-#include "lab/gate_groups.cuh"
+#include "gate_groups.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "tensor_back.cuh"
 

@@ -7,7 +7,7 @@
 // Then a block walks a head, for 64 GROUPS columns of V. GROUPS warpgroups hold 64 columns of the state each, with all their keys;
 // one more asks for tiles and records, and makes C̃ and n.
 #include "lab/ptx/dynamic_shared.cuh"
-#include "lab/vlstm/wide.cuh"
+#include "wide.cuh"
 
 using namespace lab;
 

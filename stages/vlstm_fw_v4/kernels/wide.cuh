@@ -2,7 +2,7 @@
 #pragma once
 #include "lab/ptx/bulk.cuh"
 #include "lab/vlstm/roles.cuh"
-#include "lab/vlstm/wide_state.cuh"
+#include "wide_state.cuh"
 
 namespace lab {
 
