@@ -21,11 +21,11 @@ template <class W, Gradient OF, bool THROUGH_N, class Begin, class Pass, class E
 __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                      const TensorMap& to, const TensorMap& other, const Weights* weights, float* dots,
                                      long long positions, const Segment& own, Begin begin, Pass pass, End end) {
-    __shared__ Ring<W::PLACES> chunks;
+    __shared__ Ring<W::PLACES> places;
     __shared__ Ring<2> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
+    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), places, pairs, outs, others,
                              own.sequence, own.column * W::WIDTH, own.from, own.to};
     if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
@@ -52,19 +52,19 @@ __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const Ten
 
 // What the segments behind one add to the gradient of its last state: join(part, Π γ) of each, the last first.
 struct Later {
-    const float* kept;
+    const float* gammas;
     int segments;
 
     template <class Join> __device__ __forceinline__ void each(const Segment& own, Join join) const {
         for (int p = segments - 2; p >= own.index; --p) {
             long long part = 1ll * own.sequence.index * (segments - 1) + p;
-            join(part, kept[part]);
+            join(part, gammas[part]);
         }
     }
 };
 
 // THROUGH_N: n and its gradient go with the states, as an exact gradient wants it, and one of a state that goes in.
-// saved, saved_n: the states at anchors, as Anchors of the forward pass. parts, n_parts, kept: as vlstm_gradient_parts
+// saved, saved_n: the states at anchors, as Anchors of the forward pass. parts, n_parts, gammas: as vlstm_gradient_parts
 // leaves them. q_dq, k_dk [64 columns of Q][heads][S]: dots. saved_dn as saved_n. products [head][first state, anchors, last
 // state][64 columns of V][warp]: <C, dC>; of packed sequences [head][sequence][the same]. chunks: those that a head has room for.
 template <class T, int DHQK, int DHHV, bool THROUGH_N>
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                     const __grid_constant__ TensorMap dv, const Weights* __restrict__ forward,
                     const Weights* __restrict__ reverse, const unsigned* __restrict__ saved,
                     const float* __restrict__ saved_n, const float* __restrict__ parts, const float* __restrict__ n_parts,
-                    const float* __restrict__ kept, float* __restrict__ q_dq, float* __restrict__ k_dk,
+                    const float* __restrict__ gammas, float* __restrict__ q_dq, float* __restrict__ k_dk,
                     float* __restrict__ saved_dn, float* __restrict__ products, const float* __restrict__ C0,
                     const float* __restrict__ n0, const float* __restrict__ CN, const float* __restrict__ dCN,
                     const float* __restrict__ dnN, float* __restrict__ dC0, float* __restrict__ dn0,
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     long long n_at = 1ll * sequence.index * dhqk, C_at = n_at * dhhv, positions = 1ll * heads * S;
     Anchors at_anchors(sequence, anchors, panels, const_cast<unsigned*>(saved), nullptr, nullptr);  // read
     forward += sequence.slot(CHUNK, chunks), reverse += sequence.slot(CHUNK, chunks);
-    Later later{kept, segments};
+    Later later{gammas, segments};
     bool first = own.from == 0, last = own.to * CHUNK >= sequence.length;
     given = given && THROUGH_N, given_last = given_last && THROUGH_N;  // where there is a state, there is n
 
