@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(512, 1)
     int warpgroup = threadIdx.x / 128, share = warpgroup / S::TILES, tile = warpgroup % S::TILES;
     post += (group * 2 * S::SIDE + p) * S::LINE, parts += group * 2 * S::PARTS;
     // Those of line p and of line q; this block gives da to the blocks of its line p, and parts to those of line q.
-    auto lines_of = [&](int n) { return flags + (group * 2 * S::SIDE + n) * FLAGS_OF_LINE; };
-    unsigned *gave_da = lines_of(p), *gave_parts = lines_of(S::SIDE + p), *own_parts = lines_of(S::SIDE + q) + p;
+    auto flags_of_line = [&](int n) { return flags + (group * 2 * S::SIDE + n) * FLAGS_OF_LINE; };
+    unsigned *gave_da = flags_of_line(p), *gave_parts = flags_of_line(S::SIDE + p), *own_parts = flags_of_line(S::SIDE + q) + p;
     first_row += group * ROWS;
 
     GroupFragments<T, S> weights(reinterpret_cast<uint4*>(box));

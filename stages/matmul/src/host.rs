@@ -28,7 +28,7 @@ impl Peer for Blas {
         }
     }
 
-    fn fits(&self, dims: &Dims, _dtype: DType) -> bool {
+    fn is_cheap_enough(&self, dims: &Dims, _dtype: DType) -> bool {
         multiply_adds(dims) <= 1 << 36
     }
 
@@ -54,7 +54,7 @@ impl Peer for Naive {
         }
     }
 
-    fn fits(&self, dims: &Dims, _dtype: DType) -> bool {
+    fn is_cheap_enough(&self, dims: &Dims, _dtype: DType) -> bool {
         multiply_adds(dims) <= 1 << 30
     }
 

@@ -341,7 +341,8 @@ impl Version for Walks {
             rows_apart,
             backward,
         };
-        let Saved { states: saved, n: saved_n, slopes } = forward.launch(&mut plan, launches)?;
+        let Saved { states: saved, n: saved_n, slopes } =
+            forward.add_forward(&mut plan, launches)?;
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
         if exact {
             let kernel = instance(&kernels::GATES, "vlstm_normaliser_gradient", dtype, |_| true);
