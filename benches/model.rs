@@ -41,13 +41,13 @@ pub(crate) fn print() -> Result<(), Error> {
                     "conflict"
                 );
             }
-            lines_of(version, &device)?;
+            print_costs(version, &device)?;
         }
     }
     Ok(())
 }
 
-fn lines_of(version: &dyn Version, device: &Device) -> Result<(), Error> {
+fn print_costs(version: &dyn Version, device: &Device) -> Result<(), Error> {
     let info = version.info();
     let wrong = version.expected(&Options::default()).mistake().is_some();
     for &dtype in info.dtypes {

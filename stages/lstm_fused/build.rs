@@ -58,7 +58,7 @@ const TENSOR: &[[usize; 4]] = &[
 
 /// By wgmma: units, HT; blocks of a cluster; its rows of the batch; and of the steps of the sum, HT/16, those whose weights
 /// are in registers. A warpgroup has 16 units, and each step that is not in registers takes 2 KB of shared memory.
-const GROUPS: &[[usize; 4]] =
+const WGMMA: &[[usize; 4]] =
     &[[64, 2, 10, 3], [256, 8, 18, 16], [512, 16, 10, 32], [512, 16, 38, 32], [768, 16, 10, 30]];
 
 /// The way back likewise, in clusters of 8 blocks or 16: a warp has all units of a block, or of two. A slice of f32 for
@@ -69,7 +69,7 @@ const TENSOR_BACK: &[[usize; 4]] =
 /// The way back by wgmma: units, HT; blocks of a cluster; its rows of the batch; of a warp's fragments those in registers,
 /// as above; and bytes of a part of dh on its way. Of 512 units and 10 rows, boxes and slices of f32 take 82 KB of shared
 /// memory; of 38 rows they would take 310.
-const GROUPS_BACK: &[[usize; 5]] = &[
+const WGMMA_BACK: &[[usize; 5]] = &[
     [128, 8, 10, 3, 4],
     [128, 8, 18, 4, 2],
     [256, 8, 18, 16, 4],
@@ -193,11 +193,11 @@ fn main() {
         .kernel("kernels/v4_product_back.cu", &gradient_products.concat())
         .needs("sm_90a")
         .at_first_use()
-        .kernel("kernels/v5_wgmma.cu", &of_halves("lstm_wgmma", GROUPS))
+        .kernel("kernels/v5_wgmma.cu", &of_halves("lstm_wgmma", WGMMA))
         .needs("sm_90a")
         .at_first_use()
         .spills(468) // of 768 units, while fragments are loaded; not of 512 and 16 blocks
-        .kernel("kernels/v6_wgmma_back.cu", &of_halves("lstm_wgmma_back", GROUPS_BACK))
+        .kernel("kernels/v6_wgmma_back.cu", &of_halves("lstm_wgmma_back", WGMMA_BACK))
         .needs("sm_90a")
         .at_first_use()
         .spills(408) // mostly while fragments are loaded

@@ -50,7 +50,7 @@ pub trait Peer: Sync {
     fn info(&self) -> &PeerInfo;
 
     /// Whether a problem is worth its time: what would take minutes is left out, and said to be.
-    fn fits(&self, _dims: &Dims, _dtype: DType) -> bool {
+    fn is_cheap_enough(&self, _dims: &Dims, _dtype: DType) -> bool {
         true
     }
 

@@ -321,21 +321,21 @@ impl Version for Attention {
         let mut plan = Plan::new(device);
         let slots = Slots::new(&mut plan, request);
         match self.way {
-            Way::Scores => problem.with_scores(&mut plan, slots)?,
+            Way::Scores => problem.add_with_scores(&mut plan, slots)?,
             Way::Online => {
-                problem.in_tiles(&mut plan, slots, &kernels::ONLINE, "attention_online")?
+                problem.add_in_tiles(&mut plan, slots, &kernels::ONLINE, "attention_online")?
             }
-            Way::Wgmma => problem.by_warpgroups(&mut plan, slots, &kernels::WGMMA)?,
+            Way::Wgmma => problem.add_by_warpgroups(&mut plan, slots, &kernels::WGMMA)?,
             Way::Turns => {
-                problem.by_warpgroups(&mut plan, slots, &kernels::TURNS)?;
+                problem.add_by_warpgroups(&mut plan, slots, &kernels::TURNS)?;
                 if slots.gradients.is_some() {
-                    problem.gradients_by_warpgroups(&mut plan, slots)?;
+                    problem.add_gradients_by_warpgroups(&mut plan, slots)?;
                 }
             }
             Way::Mma => {
-                problem.in_tiles(&mut plan, slots, &kernels::MMA, "attention_mma")?;
+                problem.add_in_tiles(&mut plan, slots, &kernels::MMA, "attention_mma")?;
                 if slots.gradients.is_some() {
-                    problem.gradients(&mut plan, slots)?;
+                    problem.add_gradients(&mut plan, slots)?;
                 }
             }
         }
@@ -399,7 +399,7 @@ impl Pass {
     }
 
     /// A thread a pair or an element, and pairs in memory.
-    fn with_scores(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
+    fn add_with_scores(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
         let Self { heads, positions: s, columns, .. } = *self;
         let t = self.dtype.cpp();
         let pairs = plan.scratch(F32, heads * s * s);
@@ -437,7 +437,7 @@ impl Pass {
     }
 
     /// A block for each tile of rows of each head.
-    fn in_tiles(
+    fn add_in_tiles(
         &self,
         plan: &mut Plan,
         slots: Slots,
@@ -454,7 +454,7 @@ impl Pass {
     }
 
     /// A block for 64 rows a warpgroup of each head, or as many blocks as run at once.
-    fn by_warpgroups(
+    fn add_by_warpgroups(
         &self,
         plan: &mut Plan,
         slots: Slots,
@@ -543,7 +543,7 @@ impl Pass {
     }
 
     /// What pairs need of their rows, then dk and dv, then dq.
-    fn gradients(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
+    fn add_gradients(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
         let source = &kernels::MMA_BACK;
         let keys = self.instance(source, "attention_keys_mma");
         let (rows, heads) = (keys.size("L"), self.heads);
@@ -559,7 +559,7 @@ impl Pass {
     }
 
     /// The same by warpgroups: dk and dv in one launch, or one each.
-    fn gradients_by_warpgroups(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
+    fn add_gradients_by_warpgroups(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
         let Self { heads, group, heads_a_sequence: nh, .. } = *self;
         let Some([grad, dq, dk, dv]) = slots.gradients else { return Ok(()) };
         let scope = self.add_rows(plan, slots, self.positions.next_multiple_of(2 * ROWS))?;

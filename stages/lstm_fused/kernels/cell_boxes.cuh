@@ -10,7 +10,7 @@
 // Lines are swizzled, so that the eight rows of a warp's lanes meet different banks. Each box is there twice, of even steps
 // and of odd ones. One thread, the same at all steps, asks for all copies.
 #pragma once
-#include "lab/gate_groups.cuh"
+#include "gate_groups.cuh"
 #include "lab/ptx/tensor_copy.cuh"
 
 #ifdef LAB_CLUSTERS

@@ -44,7 +44,7 @@ __device__ __forceinline__ void fetch_operand(T* box, const T* from, int thread,
     named_barrier_sync(barrier, THREADS);
 }
 
-// The sums of a warpgroup for other threads of its block: the four gates of a unit side by side (lab/gate_groups.cuh), the
+// The sums of a warpgroup for other threads of its block: the four gates of a unit side by side (gate_groups.cuh), the
 // units of a row of the batch likewise, rows S::PITCH apart.
 template <class S> __device__ __forceinline__ void store_gate_sums(float* to, const float (&sum)[S::CELLS][4]) {
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, u = threadIdx.x / 32 % 4 * 4 + g / 2;

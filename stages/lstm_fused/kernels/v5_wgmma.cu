@@ -15,7 +15,7 @@
 // [T B, H, 4], and c, if `keep`. To TMA these and y are [T, H / 8, B, lines of 8 units]. Other tensors are as v1_sequence.cu
 // has them. A grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
 #include "cell_boxes.cuh"
-#include "lab/gate_groups.cuh"
+#include "gate_groups.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/grid_dependency.cuh"
 #include "lab/slices.cuh"

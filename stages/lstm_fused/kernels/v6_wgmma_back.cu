@@ -13,7 +13,7 @@
 //
 // gates: [T B, H, 4], the gates of a cell side by side; c: [T B, H]. da_halves [T B, 4H] in T; zero where a row has no step.
 // Other tensors are as v3_tensor_back.cu has them. A grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
-#include "lab/gate_groups.cuh"
+#include "gate_groups.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "tensor_back.cuh"
 
@@ -138,6 +138,26 @@ __global__ void __launch_bounds__(256, 1)
         }
         return sum;
     };
+    // dh0 and dc0, and what is added up over all steps.
+    auto finish = [&] {
+        parts.wait(count);
+#pragma unroll
+        for (int n = 0; n < S::COUNT; ++n) {
+            if (!is(n)) continue;
+            float2 sum = sum_of_parts(n, count);
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                if (!there(n, e)) continue;
+                float dh = length[row(n, e)] > 0 ? (e ? sum.y : sum.x) : to_math(dhn[in_state(n, e)]);
+                dh0[in_state(n, e)] = from_math<T>(dh), dc0[in_state(n, e)] = from_math<T>(dc[n][e]);
+                long long first_at = (first_row + row(n, e)) * 1ll * GATES * H + j;
+                uint2 da = *reinterpret_cast<const uint2*>(das + (count - 1) % 2 * S::DA + in_da(n, e));
+                store_gates(first_da + first_at, H, four_floats<T>(da));
+                store_gates(bias_sums + first_at, H, bias[in_bias(n, e)]);
+            }
+        }
+    };
+
 #pragma unroll
     for (int n = 0; n < S::COUNT; ++n)
 #pragma unroll
@@ -148,9 +168,9 @@ __global__ void __launch_bounds__(256, 1)
     fetch(0);
     parts.begin();
 
-    for (int s = 0; s < count; ++s) {
-        T *da = das + s % 2 * S::DA, *before = das + (s + 1) % 2 * S::DA;
-        // ANCHOR: step_back
+    // ANCHOR: step_back
+    // da of this block's units, once the parts have come; `before` is that of the step before.
+    auto make_da = [&](int s, T* da, const T* before) {
         Factors factors[S::COUNT][2];
         float upstream[S::COUNT][2] = {};
 #pragma unroll
@@ -185,10 +205,9 @@ __global__ void __launch_bounds__(256, 1)
             }
         }
         da_of += onwards * B * GATES * H;
-        fence_proxy_async_shared();  // wgmma reads da
-        __syncthreads();             // of all units of the block, and the box is read
-        parts.tell(s);
-        fetch(s + 1);  // on its way while products are made and parts travel
+    };
+    // The products with da, tile by tile, which each warp sends.
+    auto send_parts = [&](int s, const T* da) {
         float sum[2][S::COLUMNS / 2];
         weights.multiply(sum[0], 0, da);
 #pragma unroll
@@ -205,23 +224,18 @@ __global__ void __launch_bounds__(256, 1)
             // da may still be read, and so the next step writes the other.
             if ((m + 1) % S::OF_BLOCK == 0) parts.send_one(s, m / S::OF_BLOCK);
         }
-        // ANCHOR_END: step_back
+    };
+
+    for (int s = 0; s < count; ++s) {
+        T *da = das + s % 2 * S::DA, *before = das + (s + 1) % 2 * S::DA;
+        make_da(s, da, before);
+        fence_proxy_async_shared();  // wgmma reads da
+        __syncthreads();             // of all units of the block, and the box is read
+        parts.tell(s);
+        fetch(s + 1);  // on its way while products are made and parts travel
+        send_parts(s, da);
     }
-    parts.wait(count);
-#pragma unroll
-    for (int n = 0; n < S::COUNT; ++n) {
-        if (!is(n)) continue;
-        float2 sum = sum_of_parts(n, count);
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-            if (!there(n, e)) continue;
-            float dh = length[row(n, e)] > 0 ? (e ? sum.y : sum.x) : to_math(dhn[in_state(n, e)]);
-            dh0[in_state(n, e)] = from_math<T>(dh), dc0[in_state(n, e)] = from_math<T>(dc[n][e]);
-            long long first_at = (first_row + row(n, e)) * 1ll * GATES * H + j;
-            uint2 da = *reinterpret_cast<const uint2*>(das + (count - 1) % 2 * S::DA + in_da(n, e));
-            store_gates(first_da + first_at, H, four_floats<T>(da));
-            store_gates(bias_sums + first_at, H, bias[in_bias(n, e)]);
-        }
-    }
+    // ANCHOR_END: step_back
+    finish();
     parts.end();
 }

@@ -13,7 +13,7 @@
 // post: 2 boxes of h a group, [HT / 8][ROWS][8]; flags: [COPIES][4] lines a group, zero at first. Other tensors are as v5_wgmma.cu has
 // them; the first group has the rows from `first_row` on. A grid of groups x BLOCKS, all resident.
 #include "grid_exchange.cuh"
-#include "lab/gate_groups.cuh"
+#include "gate_groups.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lstm.cuh"
 #include "quick_step.cuh"

@@ -17,7 +17,7 @@
 // da_halves; else [T B, 4, H], and da takes their place in f32 (v3_tensor_back.cu). Other tensors are as v6_wgmma_back.cu has
 // them; the first group has the rows from `first_row` on. A grid of groups x BLOCKS, all resident.
 #include "grid_exchange.cuh"
-#include "lab/gate_groups.cuh"
+#include "gate_groups.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "tensor_back.cuh"
 
@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(512, 1)
     int warpgroup = threadIdx.x / 128, share = warpgroup / S::TILES, tile = warpgroup % S::TILES;
     post += (group * 2 * S::SIDE + p) * S::LINE, parts += group * 2 * S::PARTS;
     // Those of line p and of line q; this block gives da to the blocks of its line p, and parts to those of line q.
-    auto lines_of = [&](int n) { return flags + (group * 2 * S::SIDE + n) * FLAGS_OF_LINE; };
-    unsigned *gave_da = lines_of(p), *gave_parts = lines_of(S::SIDE + p), *own_parts = lines_of(S::SIDE + q) + p;
+    auto flags_of_line = [&](int n) { return flags + (group * 2 * S::SIDE + n) * FLAGS_OF_LINE; };
+    unsigned *gave_da = flags_of_line(p), *gave_parts = flags_of_line(S::SIDE + p), *own_parts = flags_of_line(S::SIDE + q) + p;
     first_row += group * ROWS;
 
     GroupFragments<T, S> weights(reinterpret_cast<uint4*>(box));

@@ -324,7 +324,7 @@ pub static PRODUCT_BACK: Fused = Fused {
 };
 
 /// The products of a step by wgmma; the forward pass alone.
-pub static GROUPS: Fused = forward(
+pub static WGMMA_FORWARD: Fused = forward(
     Info {
         name: "v5_wgmma_fw",
         parent: Some("v4_product_fw"),
@@ -335,7 +335,7 @@ pub static GROUPS: Fused = forward(
 );
 
 /// And back as before.
-pub static GROUPS_BACK: Fused = Fused {
+pub static WGMMA: Fused = Fused {
     info: Info {
         name: "v5_wgmma",
         parent: Some("v4_product"),
@@ -391,7 +391,7 @@ pub static VERSIONS: [&Fused; 9] = [
     &GRID,
     &TENSOR_BACK,
     &PRODUCT_BACK,
-    &GROUPS_BACK,
+    &WGMMA,
     &WGMMA_BACK,
     &TENSOR_GRID_BACK,
 ];
@@ -407,7 +407,7 @@ pub static STAGE: Stage = Stage {
         &GRID,
         &TENSOR_BACK,
         &PRODUCT_BACK,
-        &GROUPS_BACK,
+        &WGMMA,
         &WGMMA_BACK,
         &TENSOR_GRID_BACK,
         &FORWARD[0],
@@ -416,7 +416,7 @@ pub static STAGE: Stage = Stage {
         &FORWARD[3],
         &TENSOR,
         &PRODUCT,
-        &GROUPS,
+        &WGMMA_FORWARD,
         &TENSOR_GRID,
     ],
     kernels: kernels::KERNELS,

@@ -4,8 +4,8 @@
 use lab_harness::stage_checks;
 use lab_harness::suite::assert_version;
 use lstm_fused::{
-    CELL, CLUSTER, FORWARD, GRID, GROUPS, GROUPS_BACK, PRODUCT, PRODUCT_BACK, SEQUENCE, STAGE,
-    TENSOR, TENSOR_BACK, TENSOR_GRID, TENSOR_GRID_BACK, VERSIONS, WGMMA_BACK,
+    CELL, CLUSTER, FORWARD, GRID, PRODUCT, PRODUCT_BACK, SEQUENCE, STAGE, TENSOR, TENSOR_BACK,
+    TENSOR_GRID, TENSOR_GRID_BACK, VERSIONS, WGMMA, WGMMA_BACK, WGMMA_FORWARD,
 };
 
 #[test]
@@ -45,8 +45,8 @@ fn product() {
 }
 
 #[test]
-fn groups() {
-    assert_version(&STAGE, &GROUPS);
+fn wgmma_forward() {
+    assert_version(&STAGE, &WGMMA_FORWARD);
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn product_back() {
 }
 
 #[test]
-fn groups_back() {
-    assert_version(&STAGE, &GROUPS_BACK);
+fn wgmma() {
+    assert_version(&STAGE, &WGMMA);
 }
 
 #[test]

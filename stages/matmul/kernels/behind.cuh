@@ -1,6 +1,6 @@
 // The products of a tile, and between them the panels of the tile before on their way to C.
 #pragma once
-#include "lab/kept_sums.cuh"
+#include "kept_sums.cuh"
 #include "lab/ring.cuh"
 #include "warpgroup.cuh"
 

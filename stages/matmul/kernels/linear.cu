@@ -11,10 +11,10 @@
 //   dW = dyᵀ x          both across k, M of them the columns of dy
 //
 // Work split: as v13_stores, a block a multiprocessor goes from tile to tile; one thread asks for tiles of A and B, two
-// warpgroups multiply 64 rows each. One warp more fetches R and the bias, and stores C (lab/tile_of_c.cuh).
+// warpgroups multiply 64 rows each. One warp more fetches R and the bias, and stores C (tile_of_c.cuh).
 #include "lab/epilogue.cuh"
 #include "lab/product.cuh"
-#include "lab/tile_of_c.cuh"
+#include "tile_of_c.cuh"
 
 using namespace lab;
 

@@ -28,7 +28,7 @@ impl Peer for Blas {
         }
     }
 
-    fn fits(&self, dims: &Dims, _dtype: DType) -> bool {
+    fn is_cheap_enough(&self, dims: &Dims, _dtype: DType) -> bool {
         multiply_adds(dims) <= 1 << 36
     }
 
@@ -54,7 +54,7 @@ impl Peer for Naive {
         }
     }
 
-    fn fits(&self, dims: &Dims, _dtype: DType) -> bool {
+    fn is_cheap_enough(&self, dims: &Dims, _dtype: DType) -> bool {
         multiply_adds(dims) <= 1 << 30
     }
 
@@ -88,7 +88,7 @@ impl Product {
     fn prepare(inputs: &Tensors, multiply: Multiply) -> Result<Box<dyn Prepared>, Error> {
         let shapes = shapes_of(inputs);
         let (dims, _) = NAIVE.info().problem_of_shapes(&shapes)?;
-        let leading = crate::leading_sizes(&shapes)?;
+        let leading = crate::sizes::leading_sizes(&shapes)?;
         let sizes = ["M", "N", "K"].map(|d| dims.get(d));
         let shape = [leading, &sizes[..2]].concat();
         let floats = |name: &str| -> Vec<f32> {

@@ -145,14 +145,14 @@ impl Batch {
     ///
     /// # Errors
     /// A kernel does not compile on this device.
-    pub fn launch_rounding(&self, plan: &mut Plan) -> Result<(), Error> {
+    pub fn add_rounding(&self, plan: &mut Plan) -> Result<(), Error> {
         match self.left {
-            Left::Halves(_) | Left::Warpgroups(_) => self.shared.launch_rounding_to_halves(plan),
+            Left::Halves(_) | Left::Warpgroups(_) => self.shared.add_rounding_to_halves(plan),
             Left::F32 { .. } | Left::Recomputed(_) => Ok(()),
         }
     }
 
-    /// What [`Batch::launch_rounding`] would make of this w2, \[V, H\], and its slot: to be written once
+    /// What [`Batch::add_rounding`] would make of this w2, \[V, H\], and its slot: to be written once
     /// the plan is bound.
     pub fn rounded_weights(&self, w2: &Tensor) -> Option<(Slot, Tensor)> {
         match self.left {
@@ -167,12 +167,12 @@ impl Batch {
     ///
     /// # Errors
     /// A kernel does not compile on this device.
-    pub fn launch_logits(&self, plan: &mut Plan) -> Result<(), Error> {
+    pub fn add_logits(&self, plan: &mut Plan) -> Result<(), Error> {
         match self.left {
-            Left::F32 { .. } => self.launch_logits_in_f32(plan),
-            Left::Halves(halves) => self.shared.launch_logits_in_halves(plan, halves),
-            Left::Warpgroups(warpgroups) => self.shared.launch_powers(plan, warpgroups),
-            Left::Recomputed(recomputed) => self.shared.launch_attention(plan, recomputed),
+            Left::F32 { .. } => self.add_logits_in_f32(plan),
+            Left::Halves(halves) => self.shared.add_logits_in_halves(plan, halves),
+            Left::Warpgroups(warpgroups) => self.shared.add_powers(plan, warpgroups),
+            Left::Recomputed(recomputed) => self.shared.add_attention(plan, recomputed),
         }
     }
 
@@ -180,7 +180,7 @@ impl Batch {
     ///
     /// # Errors
     /// A kernel does not compile on this device.
-    pub fn launch_loss(&self, plan: &mut Plan) -> Result<(), Error> {
+    pub fn add_loss(&self, plan: &mut Plan) -> Result<(), Error> {
         let kernel = match self.left {
             Left::F32 { .. } => load_kernel(plan.device(), &V1_BATCH, "softmax_loss", "256")?,
             Left::Halves(_) => Halves::load_softmax(plan.device())?,
@@ -191,8 +191,8 @@ impl Batch {
         plan.launch_in(&self.shared.scope, &kernel, launch, [])
     }
 
-    fn launch_logits_in_f32(&self, plan: &mut Plan) -> Result<(), Error> {
-        self.shared.launch_hidden(plan)?;
+    fn add_logits_in_f32(&self, plan: &mut Plan) -> Result<(), Error> {
+        self.shared.add_hidden(plan)?;
         let (vocabulary, batch) = (self.shared.sizes.vocabulary, self.shared.batch);
         let rows = self.shared.tile_rows(plan.device(), batch, vocabulary, 1);
         let logits = self.shared.load_kernel(plan.device(), "logits", &format!("{rows}, "))?;
@@ -216,17 +216,15 @@ impl Batch {
     ///
     /// # Panics
     /// Gradients are to be kept, of logits that are not stored.
-    pub fn launch_backward(&self, plan: &mut Plan, gradients: Use) -> Result<(), Error> {
+    pub fn add_backward(&self, plan: &mut Plan, gradients: Use) -> Result<(), Error> {
         let HiddenGradients { da, dx } = match (self.left, gradients) {
-            (Left::F32 { .. }, _) => self.launch_back_in_f32(plan, gradients)?,
-            (Left::Halves(halves), _) => {
-                self.shared.launch_back_in_halves(plan, halves, gradients)?
-            }
+            (Left::F32 { .. }, _) => self.add_back_in_f32(plan, gradients)?,
+            (Left::Halves(halves), _) => self.shared.add_back_in_halves(plan, halves, gradients)?,
             (Left::Warpgroups(warpgroups), _) => {
-                self.shared.launch_back_by_warpgroups(plan, warpgroups, gradients)?
+                self.shared.add_back_by_warpgroups(plan, warpgroups, gradients)?
             }
             (Left::Recomputed(recomputed), Use::Descend) => {
-                self.shared.launch_back_recomputed(plan, recomputed)?
+                self.shared.add_back_recomputed(plan, recomputed)?
             }
             (Left::Recomputed(_), Use::Keep(_)) => unreachable!("training stores its logits"),
         };
@@ -248,11 +246,7 @@ impl Batch {
     }
 
     /// Adds the products that have to do with w2.
-    fn launch_back_in_f32(
-        &self,
-        plan: &mut Plan,
-        gradients: Use,
-    ) -> Result<HiddenGradients, Error> {
+    fn add_back_in_f32(&self, plan: &mut Plan, gradients: Use) -> Result<HiddenGradients, Error> {
         let Sizes { vocabulary, hidden, .. } = self.shared.sizes;
         let (gradient_use, [_, _, _, w2, b2]) = self.shared.destination(gradients);
         let batch = self.shared.batch;
@@ -264,7 +258,7 @@ impl Batch {
         let grid = [blocks(batch, rows), blocks(hidden, LARGE), blocks(splits, 1)];
         let launch = output_input.grid(grid)?;
         plan.launch_in(&self.shared.scope, &output_input, launch, arguments![parts, span])?;
-        let back = self.shared.launch_hidden_gradient(plan, parts, splits)?;
+        let back = self.shared.add_hidden_gradient(plan, parts, splits)?;
         let HiddenGradients { da, dx } = back;
         let rows = self.shared.tile_rows(plan.device(), vocabulary, hidden, 1);
         let arguments = format!("{gradient_use}{rows}, ");
@@ -278,7 +272,7 @@ impl Batch {
 }
 
 /// Adds the launches of all steps of a family's run.
-pub(crate) fn launch_steps(run: &mut StepsPlan, products: Products) -> Result<(), Error> {
+pub(crate) fn add_steps(run: &mut StepsPlan, products: Products) -> Result<(), Error> {
     let StepsPlan { steps, batch, sizes, .. } = *run;
     let parameters = run.trained();
     let plan = &mut run.plan;
@@ -293,11 +287,11 @@ pub(crate) fn launch_steps(run: &mut StepsPlan, products: Products) -> Result<()
     };
     plan.zero(pairs.counts);
     let step = Batch::new(plan, sizes, batch, pairs, parameters, products);
-    step.launch_rounding(plan)?;
+    step.add_rounding(plan)?;
     let before = plan.len();
-    step.launch_logits(plan)?;
-    step.launch_loss(plan)?;
-    step.launch_backward(plan, Use::Descend)?;
+    step.add_logits(plan)?;
+    step.add_loss(plan)?;
+    step.add_backward(plan, Use::Descend)?;
     plan.repeat(before, steps - 1);
     Ok(())
 }

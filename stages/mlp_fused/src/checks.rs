@@ -192,7 +192,7 @@ fn residents_without_a_cluster(device: &Device) {
         let options = Options::default();
         let request = Request::of(version.info(), &all, &options).unwrap();
         let mut steps = StepsPlan::new(device, &request, 0.1, 1);
-        resident::launch_steps(&mut steps, false).unwrap();
+        resident::add_steps(&mut steps, false).unwrap();
         let mut prepared = steps.bind(&all, false).unwrap();
         for _ in 0..2 {
             prepared.launch().unwrap();

@@ -373,15 +373,15 @@ impl Fused {
     fn plan_steps(&self, device: &Device, request: &Request<'_>) -> Result<StepsPlan, Error> {
         let lr = mlp::learning_rate(&self.info, request.options())?;
         let mut run = StepsPlan::new(device, request, lr, self.way.hidden_in());
-        self.launch_steps(&mut run)?;
+        self.add_steps(&mut run)?;
         Ok(run)
     }
 
-    fn launch_steps(&self, run: &mut StepsPlan) -> Result<(), Error> {
+    fn add_steps(&self, run: &mut StepsPlan) -> Result<(), Error> {
         match self.way {
-            Way::Sample => sample::launch_steps(run),
-            Way::Resident => resident::launch_steps(run, true),
-            Way::Batch { products, .. } => batch::launch_steps(run, products),
+            Way::Sample => sample::add_steps(run),
+            Way::Resident => resident::add_steps(run, true),
+            Way::Batch { products, .. } => batch::add_steps(run, products),
         }
     }
 
@@ -414,7 +414,7 @@ impl Fused {
         }
         let lr = request.options().number(&self.info, mlp::LEARNING_RATE.name);
         let mut run = StepsPlan::in_place(device, request, lr);
-        self.launch_steps(&mut run)?;
+        self.add_steps(&mut run)?;
         Ok(run.plan)
     }
 }

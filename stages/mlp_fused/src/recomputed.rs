@@ -72,12 +72,12 @@ impl Recomputed {
 
 impl Shared {
     /// Adds the launches that make, of parts of the logits, what a softmax needs of all of them.
-    pub(crate) fn launch_attention(
+    pub(crate) fn add_attention(
         &self,
         plan: &mut Plan,
         Recomputed { tile, splits, .. }: Recomputed,
     ) -> Result<(), Error> {
-        self.launch_hidden(plan)?;
+        self.add_hidden(plan)?;
         let attend = plan.device().load(tile)?;
         let launch = attend.grid([blocks(self.batch, tile.size("OWN")), blocks(splits, 1), 1])?;
         plan.launch_in(&self.scope, &attend, launch, [])
@@ -85,7 +85,7 @@ impl Shared {
 
     /// Adds the launch that makes the logits again and moves w2 and b2. da and dx, for the launch that
     /// follows.
-    pub(crate) fn launch_back_recomputed(
+    pub(crate) fn add_back_recomputed(
         &self,
         plan: &mut Plan,
         Recomputed { back, .. }: Recomputed,

@@ -28,7 +28,7 @@ fn box_numbers([h, e]: [usize; 2]) -> usize {
 
 /// Adds the launch: of a cluster where the device has one so large, or of blocks that meet in device
 /// memory.
-pub(crate) fn launch_steps(run: &mut StepsPlan, may_cluster: bool) -> Result<(), Error> {
+pub(crate) fn add_steps(run: &mut StepsPlan, may_cluster: bool) -> Result<(), Error> {
     let StepsPlan { steps, sizes, lr, tokens, targets, losses, .. } = *run;
     let Sizes { vocabulary, embedding, hidden } = sizes;
     let device = run.plan.device().clone();

@@ -8,7 +8,7 @@ use crate::kernels::V0_SAMPLE;
 use crate::steps::{StepsPlan, load_kernel};
 
 /// Adds three launches a step.
-pub(crate) fn launch_steps(run: &mut StepsPlan) -> Result<(), Error> {
+pub(crate) fn add_steps(run: &mut StepsPlan) -> Result<(), Error> {
     let StepsPlan { dtype, steps, sizes, lr, .. } = *run;
     let Sizes { vocabulary, embedding, hidden } = sizes;
     let [emb, w1, b1, w2, b2] = run.trained();

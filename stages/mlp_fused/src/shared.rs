@@ -56,7 +56,7 @@ impl Shared {
     }
 
     /// Adds the launch that makes x and h.
-    pub(crate) fn launch_hidden(&self, plan: &mut Plan) -> Result<(), Error> {
+    pub(crate) fn add_hidden(&self, plan: &mut Plan) -> Result<(), Error> {
         let hidden = self.load_kernel(plan.device(), "hidden", "")?;
         plan.launch_in(&self.scope, &hidden, self.hidden_layer(&hidden)?, [])
     }
@@ -81,7 +81,7 @@ impl Shared {
     }
 
     /// Adds the launch that sums up the parts of da, and makes room for dx.
-    pub(crate) fn launch_hidden_gradient(
+    pub(crate) fn add_hidden_gradient(
         &self,
         plan: &mut Plan,
         parts: Slot,

@@ -99,7 +99,7 @@ fn slices(device: &Device, batch: usize, vocabulary: usize) -> usize {
 
 impl Shared {
     /// Adds the launch that makes the bf16 copy of w2.
-    pub(crate) fn launch_rounding_to_halves(&self, plan: &mut Plan) -> Result<(), Error> {
+    pub(crate) fn add_rounding_to_halves(&self, plan: &mut Plan) -> Result<(), Error> {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
         let round = load_kernel(plan.device(), &V1_TENSOR, "round_weights", "__nv_bfloat16")?;
         let launch = round.grid_over(vocabulary * padded(hidden))?;
@@ -107,7 +107,7 @@ impl Shared {
     }
 
     /// The logits.
-    pub(crate) fn launch_logits_in_halves(
+    pub(crate) fn add_logits_in_halves(
         &self,
         plan: &mut Plan,
         Halves { rounded, copy, .. }: Halves,
@@ -125,7 +125,7 @@ impl Shared {
     }
 
     /// Adds the products of the way back that have to do with w2.
-    pub(crate) fn launch_back_in_halves(
+    pub(crate) fn add_back_in_halves(
         &self,
         plan: &mut Plan,
         Halves { copy, .. }: Halves,
@@ -147,7 +147,7 @@ impl Shared {
         let grid = [self.batch.div_ceil(tile.size("BM")), hidden.div_ceil(tile.size("BN")), splits];
         let launch = output_input.grid(grid.map(|n| blocks(n, 1)))?;
         plan.launch_in(&self.scope, &output_input, launch, arguments![w2: copy, parts, span])?;
-        let back = self.launch_hidden_gradient(plan, parts, splits)?;
+        let back = self.add_hidden_gradient(plan, parts, splits)?;
         let HiddenGradients { da, dx } = back;
         let tile =
             largest_filling(&device, "output_weights_tensor", self.pack, [vocabulary, hidden]);

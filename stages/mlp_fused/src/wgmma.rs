@@ -92,7 +92,7 @@ impl Warpgroups {
 
 impl Shared {
     /// What the logits leave: their exponentials.
-    pub(crate) fn launch_powers(
+    pub(crate) fn add_powers(
         &self,
         plan: &mut Plan,
         Warpgroups { rounded, copy, dz }: Warpgroups,
@@ -136,7 +136,7 @@ impl Shared {
     }
 
     /// Adds the products of the way back that have to do with w2.
-    pub(crate) fn launch_back_by_warpgroups(
+    pub(crate) fn add_back_by_warpgroups(
         &self,
         plan: &mut Plan,
         Warpgroups { rounded, copy, dz }: Warpgroups,

@@ -90,7 +90,7 @@ impl Sizes {
     }
 
     /// Adds the launch, with the strides of both.
-    fn launch(
+    fn add(
         &self,
         plan: &mut Plan,
         [from, to]: [Slot; 2],
@@ -147,7 +147,7 @@ impl SplitHeads {
         check_rows("split_heads", "from", from, [batch * positions, heads * width, from_stride])?;
         check_lengths("split_heads", &[("room", Some(room.slot), all)])?;
         let strides = HeadLayout::HeadsFirst.strides([room.positions, heads, width]);
-        sizes.launch(plan, [from, room.slot], [sizes.in_rows(from_stride), strides])
+        sizes.add(plan, [from, room.slot], [sizes.in_rows(from_stride), strides])
     }
 
     /// Adds the launch; the heads.
@@ -161,7 +161,7 @@ impl SplitHeads {
         check_rows("split_heads", "from", from, [batch * positions, heads * width, from_stride])?;
         check_lengths("split_heads", &[("to", self.to, sizes.all())])?;
         let to = self.to.unwrap_or_else(|| plan.scratch(dtype, sizes.all()));
-        sizes.launch(plan, [from, to], [sizes.in_rows(from_stride), sizes.heads_first()])?;
+        sizes.add(plan, [from, to], [sizes.in_rows(from_stride), sizes.heads_first()])?;
         Ok(to)
     }
 
@@ -199,7 +199,7 @@ impl MergeHeads {
             check_rows("merge_heads", "to", to, [batch * positions, heads * width, to_stride])?;
         }
         let to = self.to.unwrap_or_else(|| plan.scratch(dtype, sizes.all()));
-        sizes.launch(plan, [from, to], [sizes.heads_first(), sizes.in_rows(to_stride)])?;
+        sizes.add(plan, [from, to], [sizes.heads_first(), sizes.in_rows(to_stride)])?;
         Ok(to)
     }
 

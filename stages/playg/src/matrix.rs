@@ -66,7 +66,7 @@ pub static COPY_SWAPPED: Operation = Operation {
     large: &[8192, 4096],
     cpu: None,
     source: &kernels::COPY,
-    plan: |plan, run| copy(plan, run, "copy_swapped"),
+    plan: |plan, run| add_copy(plan, run, "copy_swapped"),
 };
 
 /// x runs along the columns.
@@ -77,7 +77,7 @@ pub static COPY: Operation = Operation {
         change: "threadIdx.x runs along the columns: the lanes of a warp share their sectors",
         ..COPY_SWAPPED.info
     },
-    plan: |plan, run| copy(plan, run, "copy"),
+    plan: |plan, run| add_copy(plan, run, "copy"),
     ..COPY_SWAPPED
 };
 
@@ -91,13 +91,13 @@ pub static COPY_PACKS: Operation = Operation {
     },
     plan: |plan, run| {
         let whole = run.dim("C").is_multiple_of(run.pack());
-        copy(plan, run, if whole { "copy_packs" } else { "copy" })
+        add_copy(plan, run, if whole { "copy_packs" } else { "copy" })
     },
     ..COPY_SWAPPED
 };
 
 /// Blocks of 32 × 8 threads. Where a grid in y would pass its limit the kernels stride.
-fn copy(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
+fn add_copy(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
     const X: usize = 32;
     const Y: usize = 8;
     let (rows, columns) = (run.dim("R"), run.dim("C"));
@@ -128,7 +128,7 @@ pub static TRANSPOSE: Operation = Operation {
         ..COPY_SWAPPED.info
     },
     shapes: &[&[1, 1], &[1, 31], &[33, 1], &[32, 32], &[31, 33], &[7, 1000], &[100, 70]],
-    plan: |plan, run| transpose(plan, run, "transpose", ""),
+    plan: |plan, run| add_transpose(plan, run, "transpose", ""),
     source: &kernels::TRANSPOSE,
     ..COPY_SWAPPED
 };
@@ -141,7 +141,7 @@ pub static TRANSPOSE_TILED: Operation = Operation {
         change: "through a tile in shared memory: load and store both run along rows",
         ..TRANSPOSE.info
     },
-    plan: |plan, run| transpose(plan, run, "transpose_tiled", "0"),
+    plan: |plan, run| add_transpose(plan, run, "transpose_tiled", "0"),
     ..TRANSPOSE
 };
 
@@ -153,11 +153,11 @@ pub static TRANSPOSE_PADDED: Operation = Operation {
         change: "one element more a row of the tile: a column touches every bank once",
         ..TRANSPOSE.info
     },
-    plan: |plan, run| transpose(plan, run, "transpose_tiled", "1"),
+    plan: |plan, run| add_transpose(plan, run, "transpose_tiled", "1"),
     ..TRANSPOSE
 };
 
-fn transpose(plan: &mut Plan, run: &Run<'_>, name: &str, arguments: &str) -> Result<(), Error> {
+fn add_transpose(plan: &mut Plan, run: &Run<'_>, name: &str, arguments: &str) -> Result<(), Error> {
     let (rows, columns) = (run.dim("R"), run.dim("C"));
     if run.sizes("x").len() > 2 {
         return Err(Error::Tensor {

@@ -85,7 +85,7 @@ pub static SOFTMAX: Operation = Operation {
     large: &[8192, 4096],
     cpu: None,
     source: &kernels::SOFTMAX,
-    plan: |plan, run| softmax(plan, run, "softmax"),
+    plan: |plan, run| add_softmax(plan, run, "softmax"),
 };
 
 /// Statistics in one pass.
@@ -96,11 +96,11 @@ pub static SOFTMAX_ONLINE: Operation = Operation {
         change: "maximum and sum in one pass: the row is read twice, not three times",
         ..SOFTMAX.info
     },
-    plan: |plan, run| softmax(plan, run, "softmax_online"),
+    plan: |plan, run| add_softmax(plan, run, "softmax_online"),
     ..SOFTMAX
 };
 
-fn softmax(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
+fn add_softmax(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
     let [x, out] = run.x_and_out(plan);
     let name = run.instance(name, &THREADS.to_string());
     let kernel = run.kernel(plan, &name)?;

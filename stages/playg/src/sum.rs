@@ -54,7 +54,7 @@ pub static SUM_TREE: Operation = Operation {
     large: &[1 << 25],
     cpu: None,
     source: &kernels::SUM,
-    plan: |plan, run| two_launches(plan, run, "sum_tree"),
+    plan: |plan, run| add_two_launches(plan, run, "sum_tree"),
 };
 
 /// Blocks by shuffles.
@@ -65,11 +65,11 @@ pub static SUM_SHUFFLE: Operation = Operation {
         change: "a block by warp shuffles: two barriers, not nine",
         ..SUM_TREE.info
     },
-    plan: |plan, run| two_launches(plan, run, "sum_shuffle"),
+    plan: |plan, run| add_two_launches(plan, run, "sum_shuffle"),
     ..SUM_TREE
 };
 
-fn two_launches(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
+fn add_two_launches(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
     let threads = THREADS.to_string();
     let first = run.kernel(plan, &run.instance(name, &threads))?;
     let second = format!("{name}<{}, {threads}>", run.sum_type().cpp());

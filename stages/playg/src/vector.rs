@@ -113,7 +113,7 @@ const UNARY: Operation = Operation {
     large: &[1 << 25],
     cpu: None,
     source: &kernels::ELEMENTWISE,
-    plan: |plan, run| unary(plan, run, ""),
+    plan: |plan, run| add_unary(plan, run, ""),
 };
 
 const BINARY: Operation = Operation { info: Info { inputs: &[X, Y], ..UNARY.info }, ..UNARY };
@@ -154,7 +154,7 @@ pub static ADD: Operation = Operation {
             *out = x + y;
         }
     }),
-    plan: |plan, run| binary(plan, run, "Plus"),
+    plan: |plan, run| add_binary(plan, run, "Plus"),
     ..BINARY
 };
 
@@ -166,7 +166,7 @@ pub static MUL: Operation = Operation {
             *out = x * y;
         }
     }),
-    plan: |plan, run| binary(plan, run, "Times"),
+    plan: |plan, run| add_binary(plan, run, "Times"),
     ..BINARY
 };
 
@@ -178,7 +178,7 @@ pub static RELU: Operation = Operation {
             *out = if *x < 0.0 { 0.0 } else { *x };
         }
     }),
-    plan: |plan, run| unary(plan, run, "Relu"),
+    plan: |plan, run| add_unary(plan, run, "Relu"),
     ..UNARY
 };
 
@@ -196,7 +196,7 @@ pub static SIGMOID: Operation = Operation {
             *out = 1.0 / (1.0 + (-x).exp());
         }
     }),
-    plan: |plan, run| unary(plan, run, "Sigmoid"),
+    plan: |plan, run| add_unary(plan, run, "Sigmoid"),
     ..UNARY
 };
 
@@ -214,11 +214,11 @@ pub static TANH: Operation = Operation {
             *out = x.tanh();
         }
     }),
-    plan: |plan, run| unary(plan, run, "Tanh"),
+    plan: |plan, run| add_unary(plan, run, "Tanh"),
     ..UNARY
 };
 
-fn unary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
+fn add_unary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
     let [x, out] = run.x_and_out(plan);
     let kernel = run.kernel(plan, &run.instance("unary", op))?;
     let n = run.dim("N");
@@ -226,7 +226,7 @@ fn unary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
     plan.launch(&kernel, launch, arguments![x, out, n])
 }
 
-fn binary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
+fn add_binary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
     let [x, out] = run.x_and_out(plan);
     let y = input_like_x(plan, run)?;
     let kernel = run.kernel(plan, &run.instance("binary", op))?;

@@ -197,7 +197,7 @@ impl Version for Pairs {
         for name in ["m", "n"] {
             plan.output(name, DType::F32, &[b, nh, s]);
         }
-        self.launch(&mut plan, Forward { dims: &request.dims, dtype: request.dtype, eps })?;
+        self.add_forward(&mut plan, Forward { dims: &request.dims, dtype: request.dtype, eps })?;
         Ok(plan)
     }
 }
@@ -236,7 +236,7 @@ impl Pairs {
     ///
     /// # Panics
     /// The plan has no slots of the forward pass.
-    pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Gates, Error> {
+    pub fn add_forward(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Gates, Error> {
         let Forward { dims, dtype, eps } = forward;
         let (device, f32) = (plan.device().clone(), DType::F32);
         let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(dims);

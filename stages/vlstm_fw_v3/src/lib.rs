@@ -192,7 +192,7 @@ impl Version for Chunks {
             plan.output(name, DType::F32, &[b, nh, s]);
         }
         let state = vlstm::state_slots(&mut plan, request);
-        self.launch(&mut plan, Forward { dims, dtype, eps, state })?;
+        self.add_forward(&mut plan, Forward { dims, dtype, eps, state })?;
         Ok(plan)
     }
 }
@@ -268,7 +268,7 @@ impl Chunks {
     ///
     /// # Errors
     /// More blocks than a launch can have, or what the device says of the kernels.
-    pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
+    pub fn add_forward(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
         let Forward { dims, dtype, eps, state } = forward;
         let StateSlots { given, wanted, first: [c0, n0, m0], last: [c_n, n_n, m_n] } = state;
         let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(dims);
@@ -299,7 +299,7 @@ impl Chunks {
             plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])
         };
         launch(plan, &kernels::GATES, "chunk_gates", one_a_block("B NH", heads)?)?;
-        self.launch_parts(plan, &scope, dims, dtype)?;
+        self.add_parts(plan, &scope, dims, dtype)?;
         launch(plan, &kernels::WALK, "walk_chunks", of_walk)?;
         let panels = if dhqk > NARROW { BROAD } else { NARROW } / COLUMNS;
         let outputs = self.kernel_of(plan, &kernels::OUTPUTS, "chunk_outputs", dtype, |i| {
@@ -314,7 +314,7 @@ impl Chunks {
     ///
     /// # Errors
     /// As [`Chunks::launch`].
-    pub fn launch_parts(
+    pub fn add_parts(
         &self,
         plan: &mut Plan,
         scope: &Scope,

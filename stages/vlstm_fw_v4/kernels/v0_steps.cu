@@ -59,7 +59,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             tiles(first);
             meet();  // C̃ is there
             state.read(place);
-            state.take(place.v[group], place.write);
+            state.take(place.z[group], place.alpha);
             state.scale(place.gates);
             state.add_pairs(shared.pairs[0]);
             state.add_keys(place);
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             if (scans) {
                 if (threadIdx.x % 32 == 0) place.load(q, k, v, sequence, first, first_value, &full);
                 __syncwarp();
-                Before behind = scan.template step<true>(place.gates, place.write, log2_scale, m_out + row,
+                Before behind = scan.template step<true>(place.gates, place.alpha, log2_scale, m_out + row,
                                                          first_value == 0, first, [] {});
                 __syncwarp();  // all lanes have read the one before
                 if (threadIdx.x % 32 == 0) before[0] = behind;

@@ -28,8 +28,8 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                    float* __restrict__ slopes, const int* __restrict__ cu_seqlens, bool packed, bool given, bool wanted,
                    bool through_n, int anchors, int heads, int S, int dhqk, int dhhv, float log2_scale, float eps) {
     DYNAMIC_TILES(unsigned char, memory);
-    __shared__ Ring<PLACES> chunks;
-    __shared__ Ring<2> weights;
+    __shared__ Ring<PLACES> places;
+    __shared__ Ring<2> pairs;
     __shared__ Before before[SCANNERS];
     int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL);
     int group = threadIdx.x / 128, value = blockIdx.x % slices * GROUPS * PANEL;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     long long row = sequence.row(), cell = 1ll * sequence.index * dhqk;
     int length = sequence.length;
     Walk<T, KEY, GROUPS, PLACES> walk{
-        *reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory), chunks, weights, sequence, value, 0, length};
+        *reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory), places, pairs, sequence, value, 0, length};
     if (threadIdx.x == 0) {
         walk.init();
         before[0] = {given ? m_from(m0[sequence.index]) : LOWEST, 0};

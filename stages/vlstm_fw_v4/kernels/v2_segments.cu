@@ -36,14 +36,14 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                    float* __restrict__ n_part, Before* __restrict__ behind, int S, int dhhv, int segments,
                    int chunks_each) {
     DYNAMIC_TILES(unsigned char, memory);
-    __shared__ Ring<PLACES> chunks;
-    __shared__ Ring<2> weights;
+    __shared__ Ring<PLACES> places;
+    __shared__ Ring<2> pairs;
     __shared__ Before before[SCANNERS];
     Segment<GROUPS> own(S, dhhv, segments - 1, chunks_each);
     int group = threadIdx.x / 128, part = own.head * (segments - 1) + own.index;
     long long row = 1ll * own.head * S;
     Walk<T, KEY, GROUPS, PLACES> walk{*reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory),
-                                      chunks, weights, Sequence(own.head, S), own.value, own.from, own.to};
+                                      places, pairs, Sequence(own.head, S), own.value, own.from, own.to};
     if (threadIdx.x == 0) {
         walk.init();
         before[0] = {LOWEST, 0};
@@ -73,11 +73,11 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
 }
 
 // ANCHOR: join
-// M of the state that the parts leave, one after the other, to one with M; use(p, kept, taken) joins them.
+// M of the state that the parts leave, one after the other, to one with M; use(p, gamma, alpha) joins them.
 template <class Use> __device__ __forceinline__ double join(const Before* parts, int count, double M, Use use) {
     for (int p = 0; p < count; ++p) {
-        double kept = M + parts[p].sum, m = kept > parts[p].m ? kept : parts[p].m;
-        use(p, expf(static_cast<float>(kept - m)), expf(static_cast<float>(parts[p].m - m)));
+        double before = M + parts[p].sum, m = before > parts[p].m ? before : parts[p].m;
+        use(p, expf(static_cast<float>(before - m)), expf(static_cast<float>(parts[p].m - m)));
         M = m > LOWEST ? m : LOWEST;
     }
     return M;
@@ -97,8 +97,8 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                       int anchors, int S, int dhqk, int dhhv, int segments, int chunks_each, float log2_scale,
                       float eps) {
     DYNAMIC_TILES(unsigned char, memory);
-    __shared__ Ring<PLACES> chunks;
-    __shared__ Ring<2> weights;
+    __shared__ Ring<PLACES> places;
+    __shared__ Ring<2> pairs;
     __shared__ Before before[SCANNERS];
     Segment<GROUPS> own(S, dhhv, segments, chunks_each);
     int group = threadIdx.x / 128, head = own.head, part = head * (segments - 1);
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     wanted = wanted && own.index == segments - 1;
     behind += part;
     Walk<T, KEY, GROUPS, PLACES> walk{*reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory),
-                                      chunks, weights, Sequence(head, S), own.value, own.from, own.to};
+                                      places, pairs, Sequence(head, S), own.value, own.from, own.to};
     if (threadIdx.x == 0) {
         walk.init();
         before[0] = {join(behind, own.index, m, [](int, float, float) {}), 0};
@@ -122,9 +122,9 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         State<T, KEY> state;
         int value = own.value + group * PANEL;
         state.begin(given ? C0 + cell * dhhv : nullptr, value, dhqk, dhhv);
-        join(behind, own.index, m, [&](int p, float kept, float taken) {
+        join(behind, own.index, m, [&](int p, float gamma, float alpha) {
             long long at = 1ll * (part + p) * own.slices * GROUPS + own.value / PANEL + group;
-            state.join(C_part + at * state.PART, kept, taken);
+            state.join(C_part + at * state.PART, gamma, alpha);
         });
         walk.hold(state, h, group, at_anchors);
         if (wanted) state.end(CN + cell * dhhv, value, dhqk, dhhv);
@@ -132,8 +132,8 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(given ? n0 + cell : nullptr, dhqk);
-        join(behind, own.index, m, [&](int p, float kept, float taken) {
-            sum.join(n_part + 1ll * (part + p) * KEY, kept, taken);
+        join(behind, own.index, m, [&](int p, float gamma, float alpha) {
+            sum.join(n_part + 1ll * (part + p) * KEY, gamma, alpha);
         });
         walk.make_scores(sum, eps, n_out + row, own.value == 0, at_anchors);
         if (wanted && own.value == 0)

@@ -7,7 +7,7 @@
 // Then a block walks a head, for 64 GROUPS columns of V. GROUPS warpgroups hold 64 columns of the state each, with all their keys;
 // one more asks for tiles and records, and makes C̃ and n.
 #include "lab/ptx/dynamic_shared.cuh"
-#include "lab/vlstm/wide.cuh"
+#include "wide.cuh"
 
 using namespace lab;
 
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(GATE_WARPS * 32)
     GateScan<GATE_WARPS> scan(i_gate + row, f_gate + row, 0, S, S, warp, before);
     for (int first = warp * CHUNK; first < S; first += GATE_WARPS * CHUNK) {
         auto& to = records[first / CHUNK];
-        Before behind = scan.template step<true>(to.gates, reinterpret_cast<T*>(to.write), log2_scale, m_out + row, true,
+        Before behind = scan.template step<true>(to.gates, reinterpret_cast<T*>(to.alpha), log2_scale, m_out + row, true,
                                                  first, [] {});
         if (lane < 2) to.rest[lane] = 0;
         if (wanted && first + CHUNK >= S && lane == 0) mN[head] = m_of(behind.m);
@@ -47,11 +47,11 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
                   float* __restrict__ slopes, bool given, bool wanted, bool through_n, int S, int chunks, int dhqk,
                   int dhhv, float eps) {
     DYNAMIC_TILES(unsigned char, memory);
-    __shared__ Ring<2> places, weights;
+    __shared__ Ring<2> places, pairs;
     int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL), head = blockIdx.x / slices;
     int group = threadIdx.x / 128, value = blockIdx.x % slices * GROUPS * PANEL;
     long long cell = 1ll * head * dhqk;
-    WideWalk<T, KEY, GROUPS> walk{*reinterpret_cast<WideShared<T, KEY, GROUPS>*>(memory), places, weights,
+    WideWalk<T, KEY, GROUPS> walk{*reinterpret_cast<WideShared<T, KEY, GROUPS>*>(memory), places, pairs,
                                   Sequence(head, S), value, records + 1ll * head * chunks};
     if (threadIdx.x == 0) walk.init();
     walk.clear();

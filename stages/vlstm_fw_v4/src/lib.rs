@@ -290,7 +290,7 @@ impl Version for Walk {
         let dims = &request.dims;
         let forward =
             Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward };
-        self.launch(&mut plan, forward)?;
+        self.add_forward(&mut plan, forward)?;
         Ok(plan)
     }
 }
@@ -384,7 +384,7 @@ impl Walk {
     ///
     /// # Errors
     /// More segments than chunks, more blocks than a launch can have, or what the device says of the kernels.
-    pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
+    pub fn add_forward(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
         let Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward } =
             forward;
         let ForBackward { anchors, through_n } = backward;

@@ -150,7 +150,7 @@ impl ForwardBackward {
     ///
     /// # Errors
     /// More tiles than a launch has blocks, or what the device says of the kernel.
-    pub fn gate_sums(&self, plan: &mut Plan, f: Slot, dims: &Dims) -> Result<Slot, Error> {
+    pub fn add_gate_sums(&self, plan: &mut Plan, f: Slot, dims: &Dims) -> Result<Slot, Error> {
         let [b, nh, s, ..] = sizes_of(dims);
         let (heads, Grid { tiles, blocks }) = (b * nh, Grid::of(dims, GATES)?);
         let sums = plan.scratch(F32, 2 * heads * s);
@@ -235,13 +235,13 @@ impl Version for ForwardBackward {
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { f, scope } = forward_backward_slots(&mut plan, request);
         let [side, r, q_dq] = [(); 3].map(|()| plan.scratch(F32, f.len()));
-        let sums = self.gate_sums(&mut plan, f, dims)?;
+        let sums = self.add_gate_sums(&mut plan, f, dims)?;
         let scope = scope.with(arguments![F: sums, side, r, q_dq, tiles, eps, exact]);
         for instance in instances {
             let kernel = device.load(instance)?;
             plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
         }
-        forget(&mut plan, &scope, dims)?;
+        add_forget(&mut plan, &scope, dims)?;
         Ok(plan)
     }
 }
@@ -251,7 +251,7 @@ impl Version for ForwardBackward {
 ///
 /// # Errors
 /// The kernel does not load, or there are more tiles than an int counts.
-pub fn forget(plan: &mut Plan, scope: &Scope, dims: &Dims) -> Result<(), Error> {
+pub fn add_forget(plan: &mut Plan, scope: &Scope, dims: &Dims) -> Result<(), Error> {
     let [b, nh, ..] = sizes_of(dims);
     let kernel = plan.device().kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
     let Grid { tiles, .. } = Grid::of(dims, GATES)?;

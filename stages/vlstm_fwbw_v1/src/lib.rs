@@ -17,7 +17,7 @@ use lab_families::qkv::{Grid, sizes};
 use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Stage, Tiling, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
-use vlstm_fwbw_v0::{FLAGS, forget};
+use vlstm_fwbw_v0::{FLAGS, add_forget};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -154,7 +154,7 @@ impl Version for ForwardBackward {
         let ForwardBackwardSlots { f, scope } = forward_backward_slots(&mut plan, request);
         let [side, q_dq] = [(); 2].map(|()| plan.scratch(F32, f.len()));
         let queries = plan.records("Query", 16, f.len());
-        let sums = FLAGS.gate_sums(&mut plan, f, dims)?;
+        let sums = FLAGS.add_gate_sums(&mut plan, f, dims)?;
         let scope = scope.with(arguments![F: sums, side, q_dq, queries, eps, exact]);
         for (n, kernel) in tuning::KERNELS.iter().enumerate() {
             let instance = self.tiles.instance(kernel, dtype, columns);
@@ -163,13 +163,13 @@ impl Version for ForwardBackward {
                 Some(tiling) => {
                     let name = kernel.instantiation(n, tiling, dtype);
                     let loaded = device.instantiate(kernel.source, &name, instance.name())?;
-                    (kernel.tiles(n, tiling)[0], loaded)
+                    (kernel.tiles_in(tiling, n)[0], loaded)
                 }
             };
             let Grid { tiles, blocks } = Grid::of(dims, own)?;
             plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![tiles])?;
         }
-        forget(&mut plan, &scope, dims)?;
+        add_forget(&mut plan, &scope, dims)?;
         Ok(plan)
     }
 }

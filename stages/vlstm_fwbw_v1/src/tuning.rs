@@ -53,14 +53,14 @@ impl Kernel {
         [self.own, self.past, "CX", "WI", "WJ", "BLOCKS"].map(|name| instance.size(name))
     }
 
-    /// The tiles of the kernel at place `n` in a tiling.
-    pub(crate) fn tiles(&self, n: usize, tiling: &Tiling) -> [usize; 6] {
-        std::array::from_fn(|at| tiling.get(NAMES[1 + 6 * n + at]))
+    /// The tiles of this kernel, which is the `place`-th of [`KERNELS`], in a tiling.
+    pub(crate) fn tiles_in(&self, tiling: &Tiling, place: usize) -> [usize; 6] {
+        std::array::from_fn(|at| tiling.get(NAMES[1 + 6 * place + at]))
     }
 
     /// Its name with them, for elements of a type.
     pub(crate) fn instantiation(&self, n: usize, tiling: &Tiling, dtype: DType) -> String {
-        let [own, past, piece, rows, columns, blocks] = self.tiles(n, tiling);
+        let [own, past, piece, rows, columns, blocks] = self.tiles_in(tiling, n);
         let (name, t, dh) = (self.name, dtype.cpp(), tiling.get("DH"));
         format!("{name}<{t}, {own}, {past}, {dh}, {piece}, {rows}, {columns}, {blocks}>")
     }
@@ -131,7 +131,8 @@ pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
             &[8, 16],
             &[1, 2, 3, 4],
         ]);
-        let others = candidates(&NAMES, values, tried, |t| is_fair(kernel.tiles(n, t), values[0]));
+        let others =
+            candidates(&NAMES, values, tried, |t| is_fair(kernel.tiles_in(t, n), values[0]));
         all.extend(others.into_iter().skip(1));
     }
     all

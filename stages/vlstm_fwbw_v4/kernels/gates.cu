@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // ANCHOR: weights
-// Of chunks, or, in UNIT chunks each, of stretches: then R and b are counted from a stretch's first position on, `read` is
-// of the state at its one end and `write` to that at its other.
+// Of chunks, or, in UNIT chunks each, of stretches: then R and b are counted from a stretch's first position on, β is
+// of the state at its one end and α of that at its other.
 template <class T, int THREADS, int UNIT>
 __global__ void __launch_bounds__(THREADS)
     vlstm_gate_weights(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
@@ -122,16 +122,16 @@ __global__ void __launch_bounds__(THREADS)
         float2 B = two_floats(x * LOG2E_64);
         a[n] = exp2f(log2_scale) * power(before - R) / N, alpha[n] = power(x - last);
         to.row[at] = back.column[at] = A, to.column[at] = back.row[at] = B;
-        to.read[at] = a[n], back.read[at] = alpha[n];
+        to.beta[at] = a[n], back.beta[at] = alpha[n];
         to.rho[at] = back.rho[at] = exact && there ? rho[t] : 0;
     }
-    to.write[threadIdx.x % 32] = two_halves<T>(alpha[0], alpha[1]);
-    back.write[threadIdx.x % 32] = two_halves<T>(a[0], a[1]);
-    float taken = alpha[0] + alpha[1], taken_back = a[0] + a[1];
-    if constexpr (is_f16<T>) taken = warp_reduce(taken, Add()), taken_back = warp_reduce(taken_back, Add());
+    to.alpha[threadIdx.x % 32] = two_halves<T>(alpha[0], alpha[1]);
+    back.alpha[threadIdx.x % 32] = two_halves<T>(a[0], a[1]);
+    float alpha_sum = alpha[0] + alpha[1], a_sum = a[0] + a[1];
+    if constexpr (is_f16<T>) alpha_sum = warp_reduce(alpha_sum, Add()), a_sum = warp_reduce(a_sum, Add());
     if (threadIdx.x % 32 == 0) {
-        float kept = power(before - last);
-        to.kept = back.kept = kept, to.taken = taken, back.taken = taken_back;
+        float gamma = power(before - last);
+        to.gamma = back.gamma = gamma, to.alpha_sum = alpha_sum, back.alpha_sum = a_sum;
         for (Weights* both : {&to, &back}) both->nothing[0] = both->nothing[1] = 0;
     }
 }

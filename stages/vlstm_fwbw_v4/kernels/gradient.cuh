@@ -1,6 +1,6 @@
 // A walk that makes one gradient of one head, by the same roles as the forward pass:
 //
-//   out_t = Σ_τ (x_t·y_τ) 2^(row_t + column_τ) z_τ + read_t Stateᵀ x_t      State ← γ State + Σ_τ write_τ y_τ z_τᵀ
+//   out_t = Σ_τ (x_t·y_τ) 2^(row_t + column_τ) z_τ + β_t Stateᵀ x_t      State ← γ State + Σ_τ α_τ y_τ z_τᵀ
 //
 //          x   y   z    pairs      walks      state
 //   dq     dh  v   k    τ <= t     forward    C, made once more
@@ -25,11 +25,11 @@ template <class Type, int KEYS, int SHARES, int PANELS_OUT, int CHUNKS> struct S
     static constexpr int STATE = 184, SCORES = 104, SCAN = 40;
 };
 
-// What one turn of the loop takes. Names as in Place of the forward pass: q is x, k is y, v is z.
+// What one turn of the loop takes.
 template <class W> struct alignas(1024) GradientPlace {
     using T = typename W::T;
-    static constexpr int PANELS = W::PARTS * W::KEY / PANEL, K_ROWS = CHUNK;
-    T q[PANELS][CHUNK * PANEL], k[PANELS][CHUNK * PANEL], v[W::COLUMNS][CHUNK * PANEL];
+    static constexpr int PANELS = W::PARTS * W::KEY / PANEL, Y_ROWS = CHUNK;
+    T x[PANELS][CHUNK * PANEL], y[PANELS][CHUNK * PANEL], z[W::COLUMNS][CHUNK * PANEL];
     Weights weights;
 };
 
@@ -78,7 +78,7 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     // Of the parts that share out one adds to it.
     __device__ __forceinline__ bool is_first_part() const { return W::PARTS == 1 || part_ == 0; }
 
-    // What the normaliser adds to out, once C has been read, and the chunk to n, once V has been taken.
+    // What the normaliser adds to out, once C has been read, and the chunk to n, once z has been taken.
     template <Gradient OF> __device__ __forceinline__ void pass_normaliser(const Weights& weights) {
         if (is_first_part()) n.template read<OF == Gradient::Q>(out, weights);
         n.template add<T, OF == Gradient::K>(weighted, weights, [this](int j) { return this->block(j) * 16; });
@@ -126,7 +126,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     static constexpr bool BACK = OF != Gradient::Q, DOTS = OF != Gradient::V;
     static constexpr bool HAS_RHO = DOTS && THROUGH_N;  // in its pairs, and a row more in its state
     GradientShared<W>& shared;
-    Ring<W::PLACES>& chunks;
+    Ring<W::PLACES>& places;
     Ring<2>& pairs;
     Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
     Sequence sequence;
@@ -137,7 +137,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
-        chunks.init(4 * W::GROUPS + 4);
+        places.init(4 * W::GROUPS + 4);
         pairs.init(4 * W::GROUPS);
         for (int n = 0; n < W::COLUMNS; ++n) outs[n].init(1, 4 * W::PARTS), others[n].init(4 * W::PARTS);
     }
@@ -162,10 +162,10 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         state.round();
         for (int n = 0; n < count(); ++n, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
-            chunks.wait_full(turn);
+            places.wait_full(turn);
             state.read(place);
             if (n > 0) send();  // of the chunk before, while the product is made
-            state.take(place.v[panel], reinterpret_cast<const T*>(place.weights.write));
+            state.take(place.z[panel], reinterpret_cast<const T*>(place.weights.alpha));
             state.scale(place.weights);
             if constexpr (HAS_RHO) state.template pass_normaliser<OF>(place.weights);
             pairs.wait_full(pair);
@@ -183,7 +183,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
                 other.advance();
             }
             state.round();
-            leave(chunks, turn);
+            leave(places, turn);
             pass(chunk(n));
         }
         if (count() > 0) send();
@@ -193,19 +193,19 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     // The same, where nothing but the state is wanted. Returns the product of all γ.
     __device__ __forceinline__ float gather(GradientState<W>& state, int group) const {
         Turn<W::PLACES> turn, last;
-        float kept = 1;
+        float product = 1;
         for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
-            chunks.wait_full(turn);
+            places.wait_full(turn);
             state.decay(place.weights);  // once the products of the chunk before are there
-            if (n > 0) leave(chunks, last);
-            kept *= place.weights.kept;
-            state.take(place.v[group / W::PARTS], reinterpret_cast<const T*>(place.weights.write));
+            if (n > 0) leave(places, last);
+            product *= place.weights.gamma;
+            state.take(place.z[group / W::PARTS], reinterpret_cast<const T*>(place.weights.alpha));
             state.add_keys(place);
             last = turn;
         }
         wgmma_wait<0>();
-        return kept;
+        return product;
     }
 
     // A warpgroup that makes no pairs: y is q, and this what the chunks add to the gradient of n, a thread a key.
@@ -215,14 +215,14 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         float sum = 0;
         for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
-            chunks.wait_full(turn);
-            sum *= place.weights.kept;
+            places.wait_full(turn);
+            sum *= place.weights.gamma;
             for (int t = 0; THROUGH_N && key < W::KEY && t < CHUNK; t += 2) {
-                float2 write = floats_of<T>(place.weights.write[t / 2]);
-                sum += write.x * place.weights.rho[t] * to_math(*cell(place.k[key / PANEL], t, key % PANEL));
-                sum += write.y * place.weights.rho[t + 1] * to_math(*cell(place.k[key / PANEL], t + 1, key % PANEL));
+                float2 alpha = floats_of<T>(place.weights.alpha[t / 2]);
+                sum += alpha.x * place.weights.rho[t] * to_math(*cell(place.y[key / PANEL], t, key % PANEL));
+                sum += alpha.y * place.weights.rho[t + 1] * to_math(*cell(place.y[key / PANEL], t + 1, key % PANEL));
             }
-            leave(chunks, turn);
+            leave(places, turn);
         }
         return sum;
     }
@@ -235,7 +235,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         for (int n = 0; n < count(); ++n, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             float score[32], weight[32];
-            chunks.wait_full(turn);
+            places.wait_full(turn);
             wgmma_fence();
             multiply_scores<T, W::PARTS * W::KEY>(score, place);
             wgmma_commit();
@@ -247,7 +247,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             fence_proxy_async_shared();   // wgmma reads what was written by plain stores
             named_barrier_sync(2, 128);  // all warps have written and fenced theirs
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&pairs.full[pair.place]);
-            leave(chunks, turn);
+            leave(places, turn);
         }
     }
 
@@ -287,19 +287,19 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         Turn<W::PLACES> turn;
         for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
-            Mbarrier* full = &chunks.full[turn.place];
+            Mbarrier* full = &places.full[turn.place];
             int first = chunk(n) * CHUNK;
-            chunks.wait_empty(turn);
+            places.wait_empty(turn);
             mbarrier_arrive_expect(
                 full, ((WITH_X + 1) * Place::PANELS + W::COLUMNS) * CHUNK * SPAN + sizeof(Weights));
             bulk_load(&place.weights, weights + chunk(n), sizeof(Weights), full);
 #pragma unroll
             for (int p = 0; p < Place::PANELS; ++p) {
-                if (WITH_X) tensor_load(place.q[p], x, sequence.box(p * PANEL, first).at, full);
-                tensor_load(place.k[p], y, sequence.box(p * PANEL, first).at, full);
+                if (WITH_X) tensor_load(place.x[p], x, sequence.box(p * PANEL, first).at, full);
+                tensor_load(place.y[p], y, sequence.box(p * PANEL, first).at, full);
             }
 #pragma unroll
-            for (int p = 0; p < W::COLUMNS; ++p) tensor_load(place.v[p], z, sequence.box(column + p * PANEL, first).at, full);
+            for (int p = 0; p < W::COLUMNS; ++p) tensor_load(place.z[p], z, sequence.box(column + p * PANEL, first).at, full);
         }
     }
 

@@ -21,11 +21,11 @@ template <class W, Gradient OF, bool THROUGH_N, class Begin, class Pass, class E
 __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                      const TensorMap& to, const TensorMap& other, const Weights* weights, float* dots,
                                      long long positions, const Segment& own, Begin begin, Pass pass, End end) {
-    __shared__ Ring<W::PLACES> chunks;
+    __shared__ Ring<W::PLACES> places;
     __shared__ Ring<2> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
+    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), places, pairs, outs, others,
                              own.sequence, own.column * W::WIDTH, own.from, own.to};
     if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
@@ -52,19 +52,19 @@ __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const Ten
 
 // What the segments behind one add to the gradient of its last state: join(part, Π γ) of each, the last first.
 struct Later {
-    const float* kept;
+    const float* gammas;
     int segments;
 
     template <class Join> __device__ __forceinline__ void each(const Segment& own, Join join) const {
         for (int p = segments - 2; p >= own.index; --p) {
             long long part = 1ll * own.sequence.index * (segments - 1) + p;
-            join(part, kept[part]);
+            join(part, gammas[part]);
         }
     }
 };
 
 // THROUGH_N: n and its gradient go with the states, as an exact gradient wants it, and one of a state that goes in.
-// saved, saved_n: the states at anchors, as Anchors of the forward pass. parts, n_parts, kept: as vlstm_gradient_parts
+// saved, saved_n: the states at anchors, as Anchors of the forward pass. parts, n_parts, gammas: as vlstm_gradient_parts
 // leaves them. q_dq, k_dk [64 columns of Q][heads][S]: dots. saved_dn as saved_n. products [head][first state, anchors, last
 // state][64 columns of V][warp]: <C, dC>; of packed sequences [head][sequence][the same]. chunks: those that a head has room for.
 template <class T, int DHQK, int DHHV, bool THROUGH_N>
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                     const __grid_constant__ TensorMap dv, const Weights* __restrict__ forward,
                     const Weights* __restrict__ reverse, const unsigned* __restrict__ saved,
                     const float* __restrict__ saved_n, const float* __restrict__ parts, const float* __restrict__ n_parts,
-                    const float* __restrict__ kept, float* __restrict__ q_dq, float* __restrict__ k_dk,
+                    const float* __restrict__ gammas, float* __restrict__ q_dq, float* __restrict__ k_dk,
                     float* __restrict__ saved_dn, float* __restrict__ products, const float* __restrict__ C0,
                     const float* __restrict__ n0, const float* __restrict__ CN, const float* __restrict__ dCN,
                     const float* __restrict__ dnN, float* __restrict__ dC0, float* __restrict__ dn0,
@@ -97,75 +97,74 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     long long n_at = 1ll * sequence.index * dhqk, C_at = n_at * dhhv, positions = 1ll * heads * S;
     Anchors at_anchors(sequence, anchors, panels, const_cast<unsigned*>(saved), nullptr, nullptr);  // read
     forward += sequence.slot(CHUNK, chunks), reverse += sequence.slot(CHUNK, chunks);
-    Later later{kept, segments};
+    Later later{gammas, segments};
     bool first = own.from == 0, last = own.to * CHUNK >= sequence.length;
     given = given && THROUGH_N, given_last = given_last && THROUGH_N;  // where there is a state, there is n
 
+    // The state that a walk begins with, what it leaves on its way, and in the end; for dq and dk from column `column` of the keys on.
+    auto column_of = [&](int group) { return key + group / Wide::PARTS * PANEL; };
+    auto begin_q = [&](GradientState<Wide>& state, int group) {
+        int column = column_of(group);
+        state.template begin<true>(given && first ? C0 + C_at : nullptr, column, dhhv, dhqk);
+        if (given && first) state.n.join(n0 + n_at, 0, column, dhqk);
+        if (first) return;
+        const unsigned* from = at_anchors.at(own.from * CHUNK, 0, Saved::SAVED);
+        state.template begin_transposed<Saved::SAVED>(from, column);
+        if (THROUGH_N) state.n.join(saved_n + at_anchors.index(own.from * CHUNK) * DHQK, 0, column, dhqk);
+    };
+    auto begin_k = [&](GradientState<Wide>& state, int group) {
+        int column = column_of(group);
+        state.template begin<true>(given_last ? dCN + C_at : nullptr, column, dhhv, dhqk);
+        if (given_last) state.n.join(dnN + n_at, 0, column, dhqk);
+        later.each(own, [&](long long part, float by) {
+            const float* of_part = parts + part * panels * Saved::PART;
+            state.template join_transposed<Saved::PART>(of_part, by, column);
+            if (THROUGH_N) state.n.join(n_parts + part * DHQK, by, column, dhqk);
+        });
+    };
+    auto save_dn = [&](GradientState<Wide>& state, int group, int c) {
+        if (!THROUGH_N || !state.is_first_part() || !at_anchors.has(c * CHUNK)) return;
+        state.n.store(saved_dn + at_anchors.index(c * CHUNK) * DHQK, column_of(group), dhqk);
+    };
+    auto end_k = [&](GradientState<Wide>& state, int group) {
+        if (given && first && state.is_first_part()) state.n.store(dn0 + n_at, column_of(group), dhqk);
+    };
+    // Likewise for dv, from a panel of the values on. <C, dC> at a border between stretches: the thread's share is `sum`.
+    auto panel_of = [&](int group) { return own.column * Keyed::COLUMNS + group; };
+    auto store_product = [&](float sum, int border, int panel) {
+        sum = warp_reduce(sum, Add());
+        long long at = (sequence.borders(anchors, sequences) + border) * panels + panel;
+        if (threadIdx.x % 32 == 0) products[at * 4 + threadIdx.x / 32 % 4] = sum;
+    };
+    auto begin_v = [&](GradientState<Keyed>& state, int group) {
+        int panel = panel_of(group), column = panel * PANEL;
+        state.begin(given_last ? dCN + C_at : nullptr, column, dhqk, dhhv);
+        if (given_last && last)
+            store_product(state.inner_product(CN + C_at, column, dhqk, dhhv), sequence.stretches(), panel);
+        later.each(own, [&](long long part, float by) {
+            state.join(parts + (part * panels + panel) * Saved::PART, by, 1);
+        });
+    };
+    auto multiply_saved = [&](GradientState<Keyed>& state, int group, int c) {
+        int panel = panel_of(group);
+        if (!at_anchors.has(c * CHUNK)) return;
+        const unsigned* from = at_anchors.at(c * CHUNK, panel, Saved::SAVED);
+        store_product(state.inner_product(from), c / ANCHOR_CHUNKS, panel);
+    };
+    auto end_v = [&](GradientState<Keyed>& state, int group) {
+        int panel = panel_of(group), column = panel * PANEL;
+        if (!given || !first) return;
+        store_product(state.inner_product(C0 + C_at, column, dhqk, dhhv), 0, panel);
+        if (wanted) state.end(dC0 + C_at, column, dhqk, dhhv);
+    };
+
     if (gradient == 0)
-        walk<Wide, Gradient::Q, THROUGH_N>(
-            memory, dh, v, k, dq, q, forward, q_dq, positions, own,
-            [&](GradientState<Wide>& state, int group) {
-                int column = key + group / Wide::PARTS * PANEL;
-                state.template begin<true>(given && first ? C0 + C_at : nullptr, column, dhhv, dhqk);
-                if (given && first) state.n.join(n0 + n_at, 0, column, dhqk);
-                if (first) return;
-                const unsigned* from = at_anchors.at(own.from * CHUNK, 0, Saved::SAVED);
-                state.template begin_transposed<Saved::SAVED>(from, column);
-                if (THROUGH_N)
-                    state.n.join(saved_n + at_anchors.index(own.from * CHUNK) * DHQK, 0, column, dhqk);
-            },
-            [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
+        walk<Wide, Gradient::Q, THROUGH_N>(memory, dh, v, k, dq, q, forward, q_dq, positions, own, begin_q,
+                                           [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
     else if (gradient == 1)
-        walk<Wide, Gradient::K, THROUGH_N>(
-            memory, v, dh, q, dk, k, reverse, k_dk, positions, own,
-            [&](GradientState<Wide>& state, int group) {
-                int column = key + group / Wide::PARTS * PANEL;
-                state.template begin<true>(given_last ? dCN + C_at : nullptr, column, dhhv, dhqk);
-                if (given_last) state.n.join(dnN + n_at, 0, column, dhqk);
-                later.each(own, [&](long long part, float by) {
-                    const float* of_part = parts + part * panels * Saved::PART;
-                    state.template join_transposed<Saved::PART>(of_part, by, column);
-                    if (THROUGH_N) state.n.join(n_parts + part * DHQK, by, column, dhqk);
-                });
-            },
-            [&](GradientState<Wide>& state, int group, int c) {
-                if (!THROUGH_N || !state.is_first_part() || !at_anchors.has(c * CHUNK)) return;
-                float* to = saved_dn + at_anchors.index(c * CHUNK) * DHQK;
-                state.n.store(to, key + group / Wide::PARTS * PANEL, dhqk);
-            },
-            [&](GradientState<Wide>& state, int group) {
-                if (given && first && state.is_first_part())
-                    state.n.store(dn0 + n_at, key + group / Wide::PARTS * PANEL, dhqk);
-            });
-    else {
-        // <C, dC> at a border between stretches: the thread's share is `sum`.
-        auto store_product = [&](float sum, int border, int panel) {
-            sum = warp_reduce(sum, Add());
-            long long at = (sequence.borders(anchors, sequences) + border) * panels + panel;
-            if (threadIdx.x % 32 == 0) products[at * 4 + threadIdx.x / 32 % 4] = sum;
-        };
-        walk<Keyed, Gradient::V, THROUGH_N>(
-            memory, k, q, dh, dv, k, reverse, nullptr, positions, own,
-            [&](GradientState<Keyed>& state, int group) {
-                int panel = own.column * Keyed::COLUMNS + group, column = panel * PANEL;
-                state.begin(given_last ? dCN + C_at : nullptr, column, dhqk, dhhv);
-                if (given_last && last)
-                    store_product(state.inner_product(CN + C_at, column, dhqk, dhhv), sequence.stretches(), panel);
-                later.each(own, [&](long long part, float by) {
-                    state.join(parts + (part * panels + panel) * Saved::PART, by, 1);
-                });
-            },
-            [&](GradientState<Keyed>& state, int group, int c) {
-                int panel = own.column * Keyed::COLUMNS + group;
-                if (!at_anchors.has(c * CHUNK)) return;
-                const unsigned* from = at_anchors.at(c * CHUNK, panel, Saved::SAVED);
-                store_product(state.inner_product(from), c / ANCHOR_CHUNKS, panel);
-            },
-            [&](GradientState<Keyed>& state, int group) {
-                int panel = own.column * Keyed::COLUMNS + group, column = panel * PANEL;
-                if (!given || !first) return;
-                store_product(state.inner_product(C0 + C_at, column, dhqk, dhhv), 0, panel);
-                if (wanted) state.end(dC0 + C_at, column, dhqk, dhhv);
-            });
-    }
+        walk<Wide, Gradient::K, THROUGH_N>(memory, v, dh, q, dk, k, reverse, k_dk, positions, own, begin_k, save_dn,
+                                           end_k);
+    else
+        walk<Keyed, Gradient::V, THROUGH_N>(memory, k, q, dh, dv, k, reverse, nullptr, positions, own, begin_v,
+                                            multiply_saved, end_v);
 }

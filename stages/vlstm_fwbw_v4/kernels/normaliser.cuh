@@ -5,7 +5,7 @@
 // as if V had one more column, of ones, and dh one of ρ. So the state of the walks for dq and dk has one more row: n, or the
 // gradient of n. A walk whose x' and y' are these columns of x and y:
 //
-//   out_t += read_t x'_t n      n ← γ n + Σ_τ write_τ y'_τ z_τ          dq: x' = ρ, y' = 1     dk: x' = 1, y' = ρ
+//   out_t += β_t x'_t n      n ← γ n + Σ_τ α_τ y'_τ z_τ          dq: x' = ρ, y' = 1     dk: x' = 1, y' = ρ
 #pragma once
 #include "weights.cuh"
 #include "lab/vlstm/state.cuh"
@@ -21,17 +21,17 @@ class NormaliserState {
     }
 
   public:
-    // n ← kept n + part, of columns `first` to `end`.
-    __device__ __forceinline__ void join(const float* part, float kept, int first, int end) {
+    // n ← gamma n + part, of columns `first` to `end`.
+    __device__ __forceinline__ void join(const float* part, float gamma, int first, int end) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             bool own = threadIdx.x % 4 == 0 && first + column(half) < end;
-            n[half] = kept * n[half] + (own ? part[first + column(half)] : 0);
+            n[half] = gamma * n[half] + (own ? part[first + column(half)] : 0);
         }
     }
 
     // ANCHOR: normaliser
-    // out += read x' n; BY_ROW where x' is ρ, else it is 1.
+    // out += β x' n; BY_ROW where x' is ρ, else it is 1.
     template <bool BY_ROW> __device__ __forceinline__ void read(float (&out)[32], const Weights& weights) const {
         float all[2];
 #pragma unroll
@@ -39,7 +39,7 @@ class NormaliserState {
 #pragma unroll
         for (int m = 0; m < CHUNK / 8; ++m) {
             int at = m * 8 + threadIdx.x % 4 * 2;
-            float2 by = *reinterpret_cast<const float2*>(&weights.read[at]);
+            float2 by = *reinterpret_cast<const float2*>(&weights.beta[at]);
             if (BY_ROW) {
                 float2 x = *reinterpret_cast<const float2*>(&weights.rho[at]);
                 by.x *= x.x, by.y *= x.y;
@@ -50,7 +50,7 @@ class NormaliserState {
         }
     }
 
-    // n ← γ n + Σ y' (write z), of 16 positions from `at(j)` on as an A operand has them.
+    // n ← γ n + Σ y' (α z), of 16 positions from `at(j)` on as an A operand has them.
     template <class T, bool BY_COLUMN, class At>
     __device__ __forceinline__ void add(const unsigned (&weighted)[CHUNK / 16][4], const Weights& weights, At at) {
         float sum[2] = {};
@@ -63,7 +63,7 @@ class NormaliserState {
                 sum[w % 2] += z.x * y.x + z.y * y.y;
             }
 #pragma unroll
-        for (int half = 0; half < 2; ++half) n[half] = weights.kept * n[half] + sum[half];
+        for (int half = 0; half < 2; ++half) n[half] = weights.gamma * n[half] + sum[half];
     }
     // ANCHOR_END: normaliser
 

@@ -103,7 +103,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     // ANCHOR_END: wide_bring
 
     // ANCHOR: wide_state
-    // out = read Stateᵀ x, of a warpgroup's rows. Of f16 it is counted, panel by panel of values, in the panel's scale.
+    // out = β Stateᵀ x, of a warpgroup's rows. Of f16 it is counted, panel by panel of values, in the panel's scale.
     __device__ __forceinline__ void read_state(float (&out)[2][HALF / 2], int group, const Weights& own,
                                                Turn<PLACES>& turn) const {
         constexpr bool BY_PANEL = is_f16<T> && !BY_KEYS;
@@ -133,7 +133,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
         if (!has_state) return;
         leave(barriers.units, last);
         int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        float by[2] = {own.read[row], own.read[row + 8]};
+        float by[2] = {own.beta[row], own.beta[row + 8]};
         if (BY_PANEL) by[0] *= scale(PANELS - 1), by[1] *= scale(PANELS - 1);
         multiply(out, [&](int h, int n) {
             return by[n / 2 % 2] * (is_f16<T> && BY_KEYS ? scale((column + h * HALF) / PANEL + n / 32) : 1);
@@ -152,11 +152,11 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
             for (int n = 0; n < HALF / 2; ++n) out[h][n] *= by(h, n);
     }
 
-    // out += read x' n
+    // out += β x' n
     __device__ __forceinline__ void add_normaliser(float (&out)[2][HALF / 2], const Weights& own, int row) const {
         float by[2];
 #pragma unroll
-        for (int r = 0; r < 2; ++r) by[r] = own.read[row + 8 * r] * (BACK ? 1 : own.rho[row + 8 * r]);
+        for (int r = 0; r < 2; ++r) by[r] = own.beta[row + 8 * r] * (BACK ? 1 : own.rho[row + 8 * r]);
 #pragma unroll
         for (int c = 0; c < WIDE; c += 8) {
             int key = c + threadIdx.x % 4 * 2;

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int step = 0; step < anchors + (back && given); ++step) {
         int stretch = back ? anchors - step : step, begin = stretch * STRETCH, count = min(STRETCH, S - begin);
         int own = threadIdx.x, chunk = (begin + own) / CHUNK, at = own % CHUNK;
-        if (own < count) weight[own] = back ? forward[chunk].read[at] * forward[chunk].rho[at] : reverse[chunk].read[at];
+        if (own < count) weight[own] = back ? forward[chunk].beta[at] * forward[chunk].rho[at] : reverse[chunk].beta[at];
         __syncthreads();  // all positions' weights are there; and of the stretch before, the sums are read
         float2 sum = {};
         for (int t = warp; t < count; t += AT_ONCE * WARPS) {
@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(THREADS)
         of_warp[warp][lane] = sum;
         __syncthreads();  // all warps' sums are there; and the weights are read, which the next stretch writes
         if (warp == 0 && is_there) {
-            float kept = forward[begin / CHUNK].kept;
-            n.x *= kept, n.y *= kept;
+            float gamma = forward[begin / CHUNK].gamma;
+            n.x *= gamma, n.y *= gamma;
             for (auto& part : of_warp) n.x += part[lane].x, n.y += part[lane].y;
             // The border that comes next: between stretches, or before the first.
             int border = back ? stretch - 1 : stretch;

@@ -16,9 +16,9 @@ using namespace lab;
 
 // What a chunk brings.
 template <class T, int KEY, int GROUPS> struct alignas(1024) StatePlace {
-    static constexpr int PANELS = KEY / PANEL, K_ROWS = CHUNK;
+    static constexpr int PANELS = KEY / PANEL, Y_ROWS = CHUNK;
     static constexpr int BYTES = (PANELS + GROUPS) * CHUNK * SPAN + sizeof(Weights);
-    T k[PANELS][CHUNK * PANEL], v[GROUPS][CHUNK * PANEL];
+    T y[PANELS][CHUNK * PANEL], z[GROUPS][CHUNK * PANEL];
     Weights weights;
 };
 
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     using Shared = StatesShared<T, KEY, GROUPS>;
     using Place = StatePlace<T, KEY, GROUPS>;
     auto& shared = *reinterpret_cast<Shared*>(memory);
-    __shared__ Ring<Shared::PLACES> ring;
+    __shared__ Ring<Shared::PLACES> places;
     // Room for a state is there, with what it is multiplied by; a state is in it.
     __shared__ Mbarrier free[GROUPS], rounded[GROUPS];
     __shared__ float largest[GROUPS][4];
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     auto has_other = [&](int n) { return BACK && border(n) <= anchors; };
     if (threadIdx.x == 0) {
         for (int g = 0; g < GROUPS; ++g) mbarrier_init(&free[g], 1), mbarrier_init(&rounded[g], 4);
-        ring.init(4 * GROUPS);
+        places.init(4 * GROUPS);
     }
     __syncthreads();  // nobody waits at a barrier that is not there
 
@@ -125,16 +125,16 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         // ANCHOR: wide_tiles
         for (int n = 0; n < count && warp == 0; ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
-            Mbarrier* full = &ring.full[turn.place];
-            ring.wait_empty(turn);
+            Mbarrier* full = &places.full[turn.place];
+            places.wait_empty(turn);
             mbarrier_arrive_expect(full, Place::BYTES);
             bulk_load(&place.weights, weights + chunk(n), sizeof(Weights), full);
 #pragma unroll
             for (int p = 0; p < Place::PANELS; ++p)
-                tensor_load(place.k[p], y, sequence.box(p * PANEL, chunk(n) * CHUNK).at, full);
+                tensor_load(place.y[p], y, sequence.box(p * PANEL, chunk(n) * CHUNK).at, full);
 #pragma unroll
             for (int p = 0; p < GROUPS; ++p)
-                tensor_load(place.v[p], z, sequence.box(value + p * PANEL, chunk(n) * CHUNK).at, full);
+                tensor_load(place.z[p], z, sequence.box(value + p * PANEL, chunk(n) * CHUNK).at, full);
         }
         int of = warp - 1, row = value + of * PANEL;
         if (of < 0 || of >= GROUPS) return;
@@ -171,12 +171,12 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         int end = BACK ? chunks - border(store) * ANCHOR_CHUNKS : border(store) * ANCHOR_CHUNKS;
         for (; n < end; ++n) {
             auto& place = shared.places[turn.place];
-            ring.wait_full(turn);
+            places.wait_full(turn);
             state.decay(place.weights);
-            state.take(place.v[group], reinterpret_cast<const T*>(place.weights.write));
+            state.take(place.z[group], reinterpret_cast<const T*>(place.weights.alpha));
             state.add_keys(place);
             wgmma_wait<0>();  // not once the next chunk is there: with C0 the assembler would make each wgmma wait for the last
-            leave(ring, turn);
+            leave(places, turn);
             turn.advance();
         }
         if (store == stores) break;

@@ -341,7 +341,8 @@ impl Version for Walks {
             rows_apart,
             backward,
         };
-        let Saved { states: saved, n: saved_n, slopes } = forward.launch(&mut plan, launches)?;
+        let Saved { states: saved, n: saved_n, slopes } =
+            forward.add_forward(&mut plan, launches)?;
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
         if exact {
             let kernel = instance(&kernels::GATES, "vlstm_normaliser_gradient", dtype, |_| true);
@@ -365,7 +366,7 @@ impl Version for Walks {
         let saved_dn = plan.scratch(DType::F32, keys_at_anchors.max(1));
         let later = heads * (segments - 1);
         let parts = plan.scratch(DType::F32, (later * value_panels * SIDE * room[0]).max(1));
-        let kept = plan.scratch(DType::F32, later.max(1));
+        let gammas = plan.scratch(DType::F32, later.max(1));
         let n_parts = plan.scratch(DType::F32, (later * room[0]).max(1));
         let of = |name: &str, columns| panels(dtype, columns, s, heads, request.row_stride(name));
         let loaded = |name, columns| -> Result<Argument, Error> {
@@ -378,7 +379,7 @@ impl Version for Walks {
         let (v, dh) = (loaded("v", dhhv)?, loaded("dh", dhhv)?);
         let (dq, dk, dv) = (stored("dq", dhqk)?, stored("dk", dhqk)?, stored("dv", dhhv)?);
         let scope = scope
-            .with(arguments![saved, sums, forward, reverse, q_dq, k_dk, products, parts, kept])
+            .with(arguments![saved, sums, forward, reverse, q_dq, k_dk, products, parts, gammas])
             .with(arguments![q, k, v, dh, dq, dk, dv, normaliser: n, parts_of_dot])
             .with(
                 arguments![heads, chunks, stretches, anchors, slices: key_panels, log2_scale, eps],

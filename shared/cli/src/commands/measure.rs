@@ -114,7 +114,7 @@ pub(crate) fn peer(
 ) -> Result<Beside, Failure> {
     let info = peer.info();
     let problem = &posed.problem;
-    if !peer.fits(&problem.dims, problem.dtype) {
+    if !peer.is_cheap_enough(&problem.dims, problem.dtype) {
         let what = format!("{} is too large for it to be waited for", problem.dims);
         return Ok(Beside::Not(what));
     }

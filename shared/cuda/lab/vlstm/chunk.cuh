@@ -66,8 +66,8 @@ struct Sequence {
 // What the gates say of a chunk's positions.
 struct Gates {
     float2 row[CHUNK], column[CHUNK];  // s D_ij = 2^(row_i + column_j), each the sum of two floats
-    float read[CHUNK], floor[CHUNK];   // s β_i, exp(-m_i)
-    float kept, taken;                 // γ, and Σ_j α_j, which only f16 asks for
+    float beta[CHUNK], floor[CHUNK];   // s β_i, exp(-m_i)
+    float gamma, alpha_sum;            // γ, and Σ_j α_j, which only f16 asks for
 };
 
 // How much a state may have gathered, as Σ α: γ and α bring it on as they bring the state. Divided by that, as a power
@@ -83,19 +83,21 @@ template <class T> class Mass {
   public:
     // Of a state whose largest element is this.
     __device__ __forceinline__ explicit Mass(float largest = 0) : mass_(largest) {}
-    template <class Gates> __device__ __forceinline__ void add(const Gates& gates) { mass_ = gates.kept * mass_ + gates.taken; }
+    template <class Gates> __device__ __forceinline__ void add(const Gates& gates) { mass_ = gates.gamma * mass_ + gates.alpha_sum; }
     // What to multiply the state by, and what comes of it.
     __device__ __forceinline__ float down() const { return is_f16<T> ? 1 / power() : 1; }
     __device__ __forceinline__ float up() const { return is_f16<T> ? power() : 1; }
 };
 
-// What one turn of the loop takes: GROUPS panels of V, one for each warpgroup that holds a part of the state.
+// What one turn of the loop takes of x, y and z: a walk reads the state by x, and adds y zᵀ to it. These are Q, K and V
+// here; in the walks for gradients (vlstm_fwbw_v4) dh and others. GROUPS panels of z, one for each warpgroup that holds a
+// part of the state.
 template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
-    static constexpr int PANELS = KEY / PANEL, K_ROWS = CHUNK + N_ROWS, N_CELLS = N_ROWS * PANEL;
-    T q[PANELS][CHUNK * PANEL];
-    T k[PANELS][K_ROWS * PANEL];
-    T v[GROUPS][CHUNK * PANEL];
-    T write[8 * PANEL];  // α_j: row 0 what T holds of it, row 1 what that leaves out, the others 0
+    static constexpr int PANELS = KEY / PANEL, Y_ROWS = CHUNK + N_ROWS, N_CELLS = N_ROWS * PANEL;
+    T x[PANELS][CHUNK * PANEL];
+    T y[PANELS][Y_ROWS * PANEL];
+    T z[GROUPS][CHUNK * PANEL];
+    T alpha[8 * PANEL];  // α_j: row 0 what T holds of it, row 1 what that leaves out, the others 0
     Gates gates;
 
     // ANCHOR: load
@@ -108,19 +110,19 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
         mbarrier_arrive_expect(full, ((WITH_Q + 1) * PANELS + GROUPS) * CHUNK * SPAN + more);
 #pragma unroll
         for (int p = 0; p < PANELS; ++p) {
-            if (WITH_Q) tensor_load(q[p], Q, sequence.box(p * PANEL, first).at, full);
-            tensor_load(k[p], K, sequence.box(p * PANEL, first).at, full);
+            if (WITH_Q) tensor_load(x[p], Q, sequence.box(p * PANEL, first).at, full);
+            tensor_load(y[p], K, sequence.box(p * PANEL, first).at, full);
         }
 #pragma unroll
-        for (int g = 0; g < GROUPS; ++g) tensor_load(v[g], V, sequence.box(value + g * PANEL, first).at, full);
+        for (int g = 0; g < GROUPS; ++g) tensor_load(z[g], V, sequence.box(value + g * PANEL, first).at, full);
     }
     // ANCHOR_END: load
 
     // Zeros in the rows behind n and α, which nobody writes later; all THREADS of the block, then a fence and a barrier.
     template <int THREADS> __device__ __forceinline__ void clear() {
         for (int at = threadIdx.x; at < PANELS * N_CELLS; at += THREADS)
-            k[at / N_CELLS][CHUNK * PANEL + at % N_CELLS] = from_math<T>(0);
-        for (int at = threadIdx.x; at < 8 * PANEL; at += THREADS) write[at] = from_math<T>(0);
+            y[at / N_CELLS][CHUNK * PANEL + at % N_CELLS] = from_math<T>(0);
+        for (int at = threadIdx.x; at < 8 * PANEL; at += THREADS) alpha[at] = from_math<T>(0);
     }
 };
 
@@ -137,14 +139,14 @@ __device__ __forceinline__ void load_columns(unsigned (&to)[4], const T* panel, 
 }
 
 // ANCHOR: scores
-// score = Q [K; n]ᵀ, of KEY columns of both: 64 rows, and as many columns as K's panels have rows.
+// score = X [Y; n]ᵀ, of KEY columns of both: 64 rows, and as many columns as Y's panels have rows.
 template <class T, int KEY, int SIZE, class Place>
 __device__ __forceinline__ void multiply_scores(float (&score)[SIZE], const Place& place) {
-    static_assert(2 * SIZE == Place::K_ROWS, "a score for each of 64 rows and each of K's");
+    static_assert(2 * SIZE == Place::Y_ROWS, "a score for each of 64 rows and each of Y's");
 #pragma unroll
     for (int k = 0; k < KEY; k += 16)
-        wgmma<T, Place::K_ROWS>(score, advance(k_major<SPAN>(place.q[k / PANEL], 8 * SPAN), k % PANEL * 2),
-                                advance(k_major<SPAN>(place.k[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
+        wgmma<T, Place::Y_ROWS>(score, advance(k_major<SPAN>(place.x[k / PANEL], 8 * SPAN), k % PANEL * 2),
+                                advance(k_major<SPAN>(place.y[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
 }
 // ANCHOR_END: scores
 
@@ -173,7 +175,7 @@ __device__ __forceinline__ void weigh_by(float (&l)[2], const float (&score)[36]
                                          const Gates& gates, float up, T* pairs) {
     int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) l[r] = gates.read[own + 8 * r] * up * (score[32 + 2 * r] + score[33 + 2 * r]);
+    for (int r = 0; r < 2; ++r) l[r] = gates.beta[own + 8 * r] * up * (score[32 + 2 * r] + score[33 + 2 * r]);
 #pragma unroll
     for (int j = 0; j < CHUNK; j += 16) {
         unsigned words[4];

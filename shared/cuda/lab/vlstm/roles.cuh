@@ -57,15 +57,15 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
     using State = lab::State<T, KEY>;
     static constexpr int THREADS = (GROUPS + 2) * 128;
     Shared<T, KEY, GROUPS, PLACES>& shared;
-    Ring<PLACES>& chunks;
-    Ring<2>& weights;
+    Ring<PLACES>& places;
+    Ring<2>& pairs;
     Sequence sequence;
     int value, from, to;
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
-        chunks.init(4 * GROUPS + 4, 2);
-        weights.init(4 * GROUPS);
+        places.init(4 * GROUPS + 4, 2);
+        pairs.init(4 * GROUPS);
     }
 
     // All THREADS, before the same barrier.
@@ -85,19 +85,19 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         for (int first = from; first < to; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             if (anchors.has(first)) state.save(anchors.at(first, value / PANEL + group, state.SAVED));
-            chunks.wait_full(turn);
+            places.wait_full(turn);
             state.read(place);
             // h of the chunk before leaves while the product is made.
             if (first > from) state.store(shared.out[group], h, sequence.box(column, first - CHUNK), group);
-            state.take(place.v[group], place.write);
+            state.take(place.z[group], place.alpha);
             state.scale(place.gates);
-            weights.wait_full(pair);
+            pairs.wait_full(pair);
             state.add_pairs(shared.pairs[pair.place]);
             state.add_keys(place);
             state.divide(shared.inverse[pair.place], shared.room, first / CHUNK);
-            leave(weights, pair);
+            leave(pairs, pair);
             state.round();
-            leave(chunks, turn);
+            leave(places, turn);
         }
         if (from < to) state.store(shared.out[group], h, sequence.box(column, (to - 1) / CHUNK * CHUNK), group);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
@@ -122,13 +122,13 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             float score[36], weight[32], l[2];
             if (stores && anchors.n && anchors.has(first))
                 sum.each([&](int key, float n) { anchors.n[anchors.index(first) * KEY + key] = n; });
-            chunks.wait_full(turn);
+            places.wait_full(turn);
             wgmma_fence();
             multiply_scores<T, KEY>(score, place);
             sum.multiply(place);
             wgmma_commit();
             weights_of(weight, place.gates);  // while the products are made
-            weights.wait_empty(pair);
+            pairs.wait_empty(pair);
             wgmma_wait<0>();
             weigh(l, score, weight, place.gates, sum.up(), shared.pairs[pair.place]);
             if (stores && anchors.slopes) store_slopes(l, place.gates, anchors.slopes, first, sequence.length);
@@ -136,11 +136,11 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             sum.add(place.gates);
             auto own = turn;
             turn.advance();
-            chunks.wait_empty(turn);
+            places.wait_empty(turn);
             publish();
-            if (threadIdx.x % 128 == 0) mbarrier_arrive(&weights.full[pair.place]);
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&pairs.full[pair.place]);
             if (stores) store_normaliser(l, n_out, first, sequence.length);
-            leave(chunks, own);
+            leave(places, own);
         }
     }
     // ANCHOR_END: scores
@@ -158,15 +158,15 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             auto& place = shared.places[turn.place];
             // A parity tells a phase from the next, not from the one behind that: places are claimed in order.
             auto claim = [&] {
-                chunks.wait_empty(turn);
+                places.wait_empty(turn);
                 if (threadIdx.x % 32 == 0)
-                    place.template load<ALL>(q, k, v, sequence, first, value, &chunks.full[turn.place]);
+                    place.template load<ALL>(q, k, v, sequence, first, value, &places.full[turn.place]);
                 __syncwarp();
             };
-            behind = scan.template step<ALL>(place.gates, place.write, log2_scale, m_out, stores, first, claim);
+            behind = scan.template step<ALL>(place.gates, place.alpha, log2_scale, m_out, stores, first, claim);
             fence_proxy_async_shared();  // wgmma reads α
             __syncwarp();
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(&chunks.full[turn.place]);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(&places.full[turn.place]);
             for (int n = 0; n < SCANNERS; ++n) turn.advance();
         }
         return behind;
@@ -178,10 +178,10 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         Turn<PLACES> turn, last;
         for (int first = from; first < to; first += CHUNK, turn.advance()) {
             auto& place = shared.places[turn.place];
-            chunks.wait_full(turn);
+            places.wait_full(turn);
             state.decay(place.gates);  // once the products of the chunk before are there
-            if (first > from) leave(chunks, last);
-            state.take(place.v[group], place.write);
+            if (first > from) leave(places, last);
+            state.take(place.z[group], place.alpha);
             state.add_keys(place);
             last = turn;
         }
@@ -191,13 +191,13 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         Turn<PLACES> turn;
         for (int first = from; first < to; first += CHUNK, turn.advance()) {
             auto& place = shared.places[turn.place];
-            chunks.wait_full(turn);
+            places.wait_full(turn);
             wgmma_fence();
             sum.multiply(place);
             wgmma_commit();
             wgmma_wait<0>();
             sum.add(place.gates);
-            leave(chunks, turn);
+            leave(places, turn);
         }
     }
 

@@ -93,7 +93,7 @@ template <int WARPS> class GateScan {
     // The gates of the chunk that begins at `first`; its m to `m_out`, if it stores. Returns what is behind it. Calls
     // claim() once the warps of all chunks before have called theirs. Who only adds to the state needs no rows.
     template <bool WITH_ROWS, class T, class Claim>
-    __device__ __forceinline__ Before step(Gates& to, T* write, float log2_scale, float* m_out, bool stores, int first,
+    __device__ __forceinline__ Before step(Gates& to, T* alpha, float log2_scale, float* m_out, bool stores, int first,
                                            Claim claim) {
         int lane = threadIdx.x % 32;
         float input[2] = {in[0], in[1]};
@@ -115,26 +115,26 @@ template <int WARPS> class GateScan {
             if (lane == 0) before_[(warp_ + 1) % WARPS] = next;
             named_barrier_arrive(FIRST_BARRIER + (warp_ + 1) % WARPS, 64);
         }
-        float taken = 0;
+        float alpha_sum = 0;
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
             int at = 2 * lane + n;
             float weight = power(x[n] - last);
             T held = from_math<T>(weight);
-            *cell(write, 0, at) = held;
-            *cell(write, 1, at) = from_math<T>(weight - to_math(held));
-            taken += weight;
+            *cell(alpha, 0, at) = held;
+            *cell(alpha, 1, at) = from_math<T>(weight - to_math(held));
+            alpha_sum += weight;
             if constexpr (WITH_ROWS) {
                 double m = b[n] + R[n];
                 to.row[at] = two_floats(log2_scale - R[n] * LOG2E_64);
                 to.column[at] = two_floats(x[n] * LOG2E_64);
-                to.read[at] = exp2f(log2_scale) * power(M - R[n]);
+                to.beta[at] = exp2f(log2_scale) * power(M - R[n]);
                 to.floor[at] = expf(static_cast<float>(-m));
                 if (stores && first + at < S_) m_out[first + at] = m_of(m);
             }
         }
-        if constexpr (is_f16<T>) taken = warp_reduce(taken, Add());
-        if (lane == 0) to.kept = power(M - last), to.taken = taken;
+        if constexpr (is_f16<T>) alpha_sum = warp_reduce(alpha_sum, Add());
+        if (lane == 0) to.gamma = power(M - last), to.alpha_sum = alpha_sum;
         return next;
     }
     // ANCHOR_END: step
@@ -174,12 +174,12 @@ template <class T, int KEY> class KeySum {
         }
     }
 
-    // n ← kept n + taken part
-    __device__ __forceinline__ void join(const float* part, float kept, float taken) {
+    // n ← gamma n + alpha part
+    __device__ __forceinline__ void join(const float* part, float gamma, float alpha) {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
             for (int half = 0; half < 2; ++half)
-                n[tile][half] = kept * n[tile][half] + taken * part[key(tile, half)];
+                n[tile][half] = gamma * n[tile][half] + alpha * part[key(tile, half)];
     }
 
     // Calls use(key, n) in the lane that has it.
@@ -197,8 +197,8 @@ template <class T, int KEY> class KeySum {
         for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
             for (int j = 0; j < CHUNK; j += 16)
-                wgmma<T, 8, true>(part[tile], advance(mn_major<SPAN>(place.k[tile], 0, 8 * SPAN), j * SPAN),
-                                  advance(k_major<SPAN>(place.write, 8 * SPAN), j * 2), j > 0);
+                wgmma<T, 8, true>(part[tile], advance(mn_major<SPAN>(place.y[tile], 0, 8 * SPAN), j * SPAN),
+                                  advance(k_major<SPAN>(place.alpha, 8 * SPAN), j * 2), j > 0);
     }
 
     // n⁺ = γ n + Σ_j α_j k_j, once the product is there.
@@ -207,7 +207,7 @@ template <class T, int KEY> class KeySum {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
             for (int half = 0; half < 2; ++half)
-                n[tile][half] = gates.kept * n[tile][half] + (part[tile][2 * half] + part[tile][2 * half + 1]);
+                n[tile][half] = gates.gamma * n[tile][half] + (part[tile][2 * half] + part[tile][2 * half + 1]);
     }
 
     // What a product with the rows behind K's is to be multiplied by.
@@ -218,8 +218,8 @@ template <class T, int KEY> class KeySum {
         each([&](int at, float n) {
             n *= mass.down();
             T high = from_math<T>(n);
-            *cell(place.k[at / PANEL], CHUNK, at % PANEL) = high;
-            *cell(place.k[at / PANEL], CHUNK + 1, at % PANEL) = from_math<T>(n - to_math(high));
+            *cell(place.y[at / PANEL], CHUNK, at % PANEL) = high;
+            *cell(place.y[at / PANEL], CHUNK + 1, at % PANEL) = from_math<T>(n - to_math(high));
         });
     }
     // ANCHOR_END: sum

@@ -18,7 +18,7 @@ template <class T, int KEY, int PARTS = 1> class State {
     float c[KEY / 2];     // C[value][key]
     float out[CHUNK / 2];  // [value][position]
     Mass<T> mass[2];       // of rows lane / 4 and 8 more
-    unsigned rounded[KEY / 16][4], v[CHUNK / 16][4], weighted[CHUNK / 16][4], h[SHARE / 16][4];
+    unsigned rounded[KEY / 16][4], z[CHUNK / 16][4], weighted[CHUNK / 16][4], h[SHARE / 16][4];
     float both[PARTS > 1 ? SHARE / 2 : 1];  // out of both parts
     __device__ __forceinline__ const float* made() const { return PARTS > 1 ? both : out; }
 
@@ -133,11 +133,11 @@ template <class T, int KEY, int PARTS = 1> class State {
     __device__ __forceinline__ static constexpr int follows(int n, int size) {
         return n / 32 * size + n / 2 % 2 * 512 + n / 4 % 2 * 256 + n / 8 % 4 * 32 + n % 2 * 4;
     }
-    // C ← kept C + part, of such a one, whose panels have `size` floats.
-    template <int SIZE> __device__ __forceinline__ void join_transposed(const float* part, float kept, int key) {
+    // C ← gamma C + part, of such a one, whose panels have `size` floats.
+    template <int SIZE> __device__ __forceinline__ void join_transposed(const float* part, float gamma, int key) {
         part += begins(key, SIZE);
 #pragma unroll
-        for (int n = 0; n < KEY / 2; ++n) c[n] = kept * c[n] + part[follows(n, SIZE)];
+        for (int n = 0; n < KEY / 2; ++n) c[n] = gamma * c[n] + part[follows(n, SIZE)];
     }
     // C is what such a one has saved, in panels of SIZE words.
     template <int SIZE> __device__ __forceinline__ void begin_transposed(const unsigned* saved, int key) {
@@ -157,10 +157,10 @@ template <class T, int KEY, int PARTS = 1> class State {
         }
     }
 
-    // C ← kept C + taken part
-    __device__ __forceinline__ void join(const float* part, float kept, float taken) {
+    // C ← gamma C + alpha part
+    __device__ __forceinline__ void join(const float* part, float gamma, float alpha) {
 #pragma unroll
-        for (int n = 0; n < KEY / 2; ++n) c[n] = kept * c[n] + taken * part[n * 128 + threadIdx.x % 128];
+        for (int n = 0; n < KEY / 2; ++n) c[n] = gamma * c[n] + alpha * part[n * 128 + threadIdx.x % 128];
     }
 
     // Of what the state has, before its first chunk.
@@ -184,72 +184,72 @@ template <class T, int KEY, int PARTS = 1> class State {
     }
 
     // ANCHOR: read
-    // out_i = Cᵀ q_i, as the state is before the chunk: a group of wgmma.
+    // out_i = Cᵀ x_i, as the state is before the chunk: a group of wgmma.
     template <class Place> __device__ __forceinline__ void read(const Place& place) {
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < KEY; k += 16)
-            wgmma<T, CHUNK>(out, rounded[k / 16], advance(k_major<SPAN>(place.q[panel() + k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
+            wgmma<T, CHUNK>(out, rounded[k / 16], advance(k_major<SPAN>(place.x[panel() + k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
         wgmma_commit();
     }
 
     // C ← γ C, and, once it is there, out_i ← s β_i out_i.
     template <class Gates> __device__ __forceinline__ void scale(const Gates& gates) {
-        float kept = gates.kept;
+        float gamma = gates.gamma;
 #pragma unroll
-        for (int n = 0; n < KEY / 2; ++n) c[n] *= kept;
+        for (int n = 0; n < KEY / 2; ++n) c[n] *= gamma;
         float up[2] = {mass[0].up(), mass[1].up()};
         for (int half = 0; half < 2; ++half) mass[half].add(gates);
         wgmma_wait<0>();
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n) {
-            float2 read = *reinterpret_cast<const float2*>(&gates.read[n * 8 + lane() % 4 * 2]);
+            float2 beta = *reinterpret_cast<const float2*>(&gates.beta[n * 8 + lane() % 4 * 2]);
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-                out[4 * n + 2 * half] *= read.x * up[half], out[4 * n + 2 * half + 1] *= read.y * up[half];
+                out[4 * n + 2 * half] *= beta.x * up[half], out[4 * n + 2 * half + 1] *= beta.y * up[half];
         }
     }
 
     // C ← γ C alone, once it is there.
     template <class Gates> __device__ __forceinline__ void decay(const Gates& gates) {
-        float kept = gates.kept;
+        float gamma = gates.gamma;
         wgmma_wait<0>();
 #pragma unroll
-        for (int n = 0; n < KEY / 2; ++n) c[n] *= kept;
+        for (int n = 0; n < KEY / 2; ++n) c[n] *= gamma;
     }
     // ANCHOR_END: read
 
-    // v, and α v.
-    __device__ __forceinline__ void take(const T* values, const T* write) {
+    // z, and α z.
+    __device__ __forceinline__ void take(const T* values, const T* alpha) {
 #pragma unroll
         for (int j = 0; j < BLOCKS; ++j) {
-            load_columns(v[j], values, block(j) * 16, warp() * 16);
+            load_columns(z[j], values, block(j) * 16, warp() * 16);
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
                 int at = block(j) * 16 + w / 2 * 8 + lane() % 4 * 2;
-                weighted[j][w] = multiply_halves<T>(v[j][w], *reinterpret_cast<const unsigned*>(write + at));
+                weighted[j][w] = multiply_halves<T>(z[j][w], *reinterpret_cast<const unsigned*>(alpha + at));
             }
         }
     }
 
     // ANCHOR: update
-    // out_i += Σ_j C̃_ij v_j: a group of wgmma.
+    // out_i += Σ_j pair_ij z_j, of pairs as C̃: a group of wgmma.
     __device__ __forceinline__ void add_pairs(const T* pairs) {
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < BLOCKS / PARTS; ++j)
-            wgmma<T, CHUNK>(out, v[j], advance(k_major<SPAN>(pairs, 8 * SPAN), block(j) * 32));
+            wgmma<T, CHUNK>(out, z[j], advance(k_major<SPAN>(pairs, 8 * SPAN), block(j) * 32));
         wgmma_commit();
     }
 
-    // C += Σ_j α_j v_j k_jᵀ: another.
+    // C += Σ_j α_j z_j y_jᵀ: another.
     template <class Place> __device__ __forceinline__ void add_keys(const Place& place) {
-        constexpr unsigned ROWS = Place::K_ROWS * SPAN;
+        constexpr unsigned ROWS = Place::Y_ROWS * SPAN;
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < BLOCKS; ++j)
             wgmma<T, KEY, true>(c, weighted[j],
-                                advance(mn_major<SPAN>(place.k[panel()], ROWS, 8 * SPAN), block(j) * 16 * SPAN));
+                                advance(mn_major<SPAN>(place.y[panel()], ROWS, 8 * SPAN), block(j) * 16 * SPAN));
         wgmma_commit();
     }
     // ANCHOR_END: update

@@ -49,9 +49,9 @@ fn waves(instance: &Instance, batch: usize, multiprocessors: usize) -> usize {
 
 /// The kernels of all steps.
 const FORTH: (&KernelSource, &str) = (&V3_TENSOR, "lstm_tensor");
-const GROUPS: (&KernelSource, &str) = (&V5_WGMMA, "lstm_wgmma");
+const WGMMA: (&KernelSource, &str) = (&V5_WGMMA, "lstm_wgmma");
 const BACK: (&KernelSource, &str) = (&V3_TENSOR_BACK, "lstm_tensor_back");
-const GROUPS_BACK: (&KernelSource, &str) = (&V6_WGMMA_BACK, "lstm_wgmma_back");
+const WGMMA_BACK: (&KernelSource, &str) = (&V6_WGMMA_BACK, "lstm_wgmma_back");
 
 /// Up to four rows a cluster mma.sync takes half the time of wgmma, whose weights have at least eight columns to multiply:
 /// as long as all such clusters find room at once.
@@ -138,7 +138,7 @@ impl Direction {
             return self.add_tensor_grid(plan);
         }
         if self.goes_by_groups(plan) {
-            let (kernel, launch, instance) = self.tensor_launch(plan, GROUPS)?;
+            let (kernel, launch, instance) = self.tensor_launch(plan, WGMMA)?;
             let boxes = self.cell_boxes(&instance)?;
             return plan.launch_in(&self.scope, &kernel, launch.overlap_previous(), boxes);
         }
@@ -180,7 +180,7 @@ impl Direction {
         }
         let by_groups = self.comes_back_by_groups(plan);
         let (kernel, launch, _) =
-            self.tensor_launch(plan, if by_groups { GROUPS_BACK } else { BACK })?;
+            self.tensor_launch(plan, if by_groups { WGMMA_BACK } else { BACK })?;
         plan.launch_in(&scope, &kernel, launch, [])
     }
 
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(of(256, 512), [512, 8, 18]);
         assert_eq!(of(1, 1)[0], 64);
         let groups = |batch, hidden| {
-            let kernel = if has_few_rows(DType::BF16, hidden, batch, 132) { FORTH } else { GROUPS };
+            let kernel = if has_few_rows(DType::BF16, hidden, batch, 132) { FORTH } else { WGMMA };
             let i = instance_for(kernel, DType::BF16, hidden, batch, 132).unwrap();
             (kernel.1, [i.size("HT"), i.size("BLOCKS"), i.size("ROWS")])
         };
@@ -214,12 +214,12 @@ mod tests {
         assert_eq!(groups(64, 512), ("lstm_wgmma", [512, 16, 10]));
         assert_eq!(groups(256, 512), ("lstm_wgmma", [512, 16, 38]));
         let back = |batch, hidden| {
-            let i = instance_for(GROUPS_BACK, DType::BF16, hidden, batch, 132).unwrap();
+            let i = instance_for(WGMMA_BACK, DType::BF16, hidden, batch, 132).unwrap();
             ["HT", "BLOCKS", "ROWS", "PART"].map(|name| i.size(name))
         };
         assert_eq!(back(64, 512), [512, 16, 10, 4]);
         assert_eq!(back(256, 512), [512, 16, 38, 2]);
-        for kernel in [FORTH, BACK, GROUPS, GROUPS_BACK] {
+        for kernel in [FORTH, BACK, WGMMA, WGMMA_BACK] {
             let of = |dtype, hidden| instance_for(kernel, dtype, hidden, 1, 132).is_some();
             assert!(of(DType::BF16, MOST_TENSOR_UNITS) && of(DType::F16, MOST_TENSOR_UNITS));
             assert!(!of(DType::BF16, MOST_TENSOR_UNITS + 1) && !of(DType::F32, 1));

@@ -70,8 +70,8 @@ impl Forward {
         };
         let products = Products::for_dtype(dtype);
         let batch = Batch::new(plan, model.sizes(), batch, pairs, parameters, products);
-        batch.launch_rounding(plan)?;
-        batch.launch_logits(plan)?;
+        batch.add_rounding(plan)?;
+        batch.add_logits(plan)?;
         Ok(Self { batch, parameters, order })
     }
 
@@ -107,7 +107,7 @@ impl Evaluator {
         let tokens = plan.input("tokens", DType::I32, &[data.tokens.len()]);
         let ids = [tokens, tokens.part(1, data.tokens.len() - 1)];
         let pairs = Forward::new(&mut plan, &model, batch, model.vocabulary, ids, dtype)?;
-        pairs.batch.launch_loss(&mut plan)?;
+        pairs.batch.add_loss(&mut plan)?;
         let row_losses = plan.output("row_losses", DType::F64, &[batch]);
         plan.copy(pairs.batch.row_losses, row_losses);
         let text = Tensor::new(&[data.tokens.len()], &data.tokens);

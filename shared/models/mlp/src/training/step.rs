@@ -40,7 +40,7 @@ impl Kept {
 }
 
 /// Adds the launches of the optimizer, which moves the parameters by the gradients.
-fn launch_optimizer(
+fn add_optimizer(
     plan: &mut Plan,
     config: &Config,
     pairs: &Pairs,
@@ -111,18 +111,18 @@ impl lab_training::Step for Step {
         let parts = layout.parts(flat);
         let batch = Batch::new(&mut plan, model.sizes(), config.batch, pairs, parts, products);
         if kept.is_some() {
-            batch.launch_rounding(&mut plan)?;
+            batch.add_rounding(&mut plan)?;
         }
-        batch.launch_logits(&mut plan)?;
-        batch.launch_loss(&mut plan)?;
+        batch.add_logits(&mut plan)?;
+        batch.add_loss(&mut plan)?;
         match kept {
-            None => batch.launch_backward(&mut plan, Use::Descend)?,
+            None => batch.add_backward(&mut plan, Use::Descend)?,
             Some(kept) => {
                 // Of embeddings of other tokens.
                 plan.zero(kept.gradient);
                 let parts = layout.parts(kept.gradient);
-                batch.launch_backward(&mut plan, Use::Keep(parts))?;
-                launch_optimizer(&mut plan, config, &pairs, flat, kept)?;
+                batch.add_backward(&mut plan, Use::Keep(parts))?;
+                add_optimizer(&mut plan, config, &pairs, flat, kept)?;
             }
         }
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "lab/ptx/bulk.cuh"
 #include "lab/vlstm/roles.cuh"
-#include "lab/vlstm/wide_state.cuh"
+#include "wide_state.cuh"
 
 namespace lab {
 
@@ -13,10 +13,10 @@ struct WideRegisters {
 
 // What the gates say of a chunk, in device memory: two rows of α, as they lie in a place, and the rest.
 struct alignas(16) GateRecord {
-    unsigned write[PANEL];
+    unsigned alpha[PANEL];
     Gates gates;
     float rest[2];  // zeros: bulk copies are of 16 bytes
-    static constexpr int WRITE = 2 * SPAN, GATES = sizeof(Gates) + sizeof rest;  // bytes
+    static constexpr int ALPHA = 2 * SPAN, GATES = sizeof(Gates) + sizeof rest;  // bytes
 };
 
 // The weights that weights_of() makes, but two at a time where they are used: for all 32 there are no registers.
@@ -49,15 +49,15 @@ template <class T, int KEY, int GROUPS> struct WideShared {
 template <class T, int KEY, int GROUPS> struct WideWalk {
     static constexpr int THREADS = (GROUPS + 1) * 128, BARRIER = 1 + GROUPS;
     WideShared<T, KEY, GROUPS>& shared;
-    Ring<2>&chunks, &weights;
+    Ring<2>&places, &pairs;
     Sequence sequence;
     int value;
     const GateRecord* records;
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
-        chunks.init(4 * GROUPS + 4);
-        weights.init(4 * GROUPS);
+        places.init(4 * GROUPS + 4);
+        pairs.init(4 * GROUPS);
     }
 
     // All THREADS, before the same barrier.
@@ -74,20 +74,20 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
         state.round();
         for (int first = 0; first < sequence.length; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
-            chunks.wait_full(turn);
+            places.wait_full(turn);
             state.read(place);
             state.scale(place.gates);
-            state.take(place.v[group]);
-            weights.wait_full(pair);
+            state.take(place.z[group]);
+            pairs.wait_full(pair);
             state.add_pairs(shared.pairs[pair.place]);
-            state.weigh_values(place.write);
+            state.weigh_values(place.alpha);
             state.add_keys(place);
             // h leaves while the product is made.
             state.divide(shared.inverse[pair.place]);
-            leave(weights, pair);
+            leave(pairs, pair);
             state.store(shared.out[group], h, sequence.box(value + group * PANEL, first), group);
             state.round();
-            leave(chunks, turn);
+            leave(places, turn);
         }
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
     }
@@ -97,10 +97,10 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
     __device__ __forceinline__ void load(const TensorMap& q, const TensorMap& k, const TensorMap& v, int first,
                                          Turn<2> turn) const {
         auto& place = shared.places[turn.place];
-        auto* full = &chunks.full[turn.place];
-        chunks.wait_empty(turn);
-        place.load(q, k, v, sequence, first, value, full, GateRecord::WRITE + GateRecord::GATES);
-        bulk_load(place.write, records[first / CHUNK].write, GateRecord::WRITE, full);
+        auto* full = &places.full[turn.place];
+        places.wait_empty(turn);
+        place.load(q, k, v, sequence, first, value, full, GateRecord::ALPHA + GateRecord::GATES);
+        bulk_load(place.alpha, records[first / CHUNK].alpha, GateRecord::ALPHA, full);
         bulk_load(&place.gates, &records[first / CHUNK].gates, GateRecord::GATES, full);
     }
 
@@ -132,7 +132,7 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
         for (int first = 0; first < sequence.length; first += CHUNK, pair.advance()) {
             auto& place = shared.places[turn.place];
             float score[36], l[2];
-            chunks.wait_full(turn);
+            places.wait_full(turn);
             wgmma_fence();
             multiply_scores<T, KEY>(score, place);
             wgmma_commit();
@@ -140,13 +140,13 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
             if (threadIdx.x % 128 == 0 && first > 0 && first + CHUNK < sequence.length)
                 load(q, k, v, first + CHUNK, next);
             __syncwarp();
-            weights.wait_empty(pair);
+            pairs.wait_empty(pair);
             wgmma_wait<0>();
             weigh_by(l, score, WeightsNow(place.gates), place.gates, sum.up(), shared.pairs[pair.place]);
             if (stores && slopes) store_slopes(l, place.gates, slopes, first, sequence.length);
             normalise(l, place.gates, shared.inverse[pair.place], eps);
             meet();
-            if (threadIdx.x % 128 == 0) mbarrier_arrive(&weights.full[pair.place]);
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&pairs.full[pair.place]);
             // The state waits for no more than that.
             wgmma_fence();
             sum.multiply(place);
@@ -154,7 +154,7 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
             if (stores) store_normaliser(l, n_out, first, sequence.length);
             wgmma_wait<0>();
             sum.add(place.gates);
-            leave(chunks, turn);
+            leave(places, turn);
             turn = next;
             next.advance();
             sum.publish(shared.places[turn.place]);

@@ -5,10 +5,10 @@
 namespace lab {
 
 // As State, with other registers beside the accumulators: 32 keys of C at a time are rounded, to one of two sets, while
-// wgmma reads the other; α v takes the place of v; h is stored in the chunk that it is of.
+// wgmma reads the other; α z takes the place of z; h is stored in the chunk that it is of.
 template <class T, int KEY> class WideState : public State<T, KEY> {
     using Base = State<T, KEY>;
-    using Base::c, Base::out, Base::h, Base::mass, Base::v, Base::warp, Base::lane, Base::BLOCKS;
+    using Base::c, Base::out, Base::h, Base::mass, Base::z, Base::warp, Base::lane, Base::BLOCKS;
     static constexpr int PIECE = 32, PIECES = KEY / PIECE, HALF = KEY / 2;
     unsigned piece_of[2][PIECE / 16][4];
 
@@ -30,7 +30,7 @@ template <class T, int KEY> class WideState : public State<T, KEY> {
         for (int k = 0; k < PIECE; k += 16) {
             int key = piece * PIECE + k;
             wgmma<T, CHUNK>(out, piece_of[piece % 2][k / 16],
-                            advance(k_major<SPAN>(place.q[key / PANEL], 8 * SPAN), key % PANEL * 2), key > 0);
+                            advance(k_major<SPAN>(place.x[key / PANEL], 8 * SPAN), key % PANEL * 2), key > 0);
         }
         wgmma_commit();
     }
@@ -44,7 +44,7 @@ template <class T, int KEY> class WideState : public State<T, KEY> {
     }
 
     // ANCHOR: wide_read
-    // out_i = Cᵀ q_i, as the state is before the chunk.
+    // out_i = Cᵀ x_i, as the state is before the chunk.
     template <class Place> __device__ __forceinline__ void read(const Place& place) {
         read_piece(place, 0);
         read_piece(place, 1);
@@ -59,34 +59,34 @@ template <class T, int KEY> class WideState : public State<T, KEY> {
 
     __device__ __forceinline__ void take(const T* values) {
 #pragma unroll
-        for (int j = 0; j < BLOCKS; ++j) load_columns(v[j], values, j * 16, warp() * 16);
+        for (int j = 0; j < BLOCKS; ++j) load_columns(z[j], values, j * 16, warp() * 16);
     }
 
-    // v ← α v, once the product of the pairs is there, which reads v.
-    __device__ __forceinline__ void weigh_values(const T* write) {
-        unsigned alpha[BLOCKS][2];
+    // z ← α z, once the product of the pairs is there, which reads z.
+    __device__ __forceinline__ void weigh_values(const T* alpha) {
+        unsigned words[BLOCKS][2];
 #pragma unroll
         for (int j = 0; j < BLOCKS; ++j)
             for (int half = 0; half < 2; ++half)
-                alpha[j][half] = *reinterpret_cast<const unsigned*>(write + j * 16 + half * 8 + lane() % 4 * 2);
+                words[j][half] = *reinterpret_cast<const unsigned*>(alpha + j * 16 + half * 8 + lane() % 4 * 2);
         wgmma_wait<0>();
 #pragma unroll
         for (int j = 0; j < BLOCKS; ++j)
-            for (int w = 0; w < 4; ++w) v[j][w] = multiply_halves<T>(v[j][w], alpha[j][w / 2]);
+            for (int w = 0; w < 4; ++w) z[j][w] = multiply_halves<T>(z[j][w], words[j][w / 2]);
     }
 
-    // C += Σ_j α_j v_j k_jᵀ: a group. Half of the keys by each wgmma: one of 256 would take more registers than a thread has
+    // C += Σ_j α_j z_j y_jᵀ: a group. Half of the keys by each wgmma: one of 256 would take more registers than a thread has
     // at the launch.
     template <class Place> __device__ __forceinline__ void add_keys(const Place& place) {
-        constexpr unsigned ROWS = Place::K_ROWS * SPAN;
+        constexpr unsigned ROWS = Place::Y_ROWS * SPAN;
         wgmma_fence();
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
             for (int j = 0; j < BLOCKS; ++j)
                 wgmma<T, HALF, true>(
-                    reinterpret_cast<float(&)[HALF / 2]>(c[half * (HALF / 2)]), v[j],
-                    advance(mn_major<SPAN>(place.k[half * (HALF / PANEL)], ROWS, 8 * SPAN), j * 16 * SPAN));
+                    reinterpret_cast<float(&)[HALF / 2]>(c[half * (HALF / 2)]), z[j],
+                    advance(mn_major<SPAN>(place.y[half * (HALF / PANEL)], ROWS, 8 * SPAN), j * 16 * SPAN));
         wgmma_commit();
     }
 
