@@ -138,26 +138,6 @@ __global__ void __launch_bounds__(256, 1)
         }
         return sum;
     };
-    // dh0 and dc0, and what is added up over all steps.
-    auto finish = [&] {
-        parts.wait(count);
-#pragma unroll
-        for (int n = 0; n < S::COUNT; ++n) {
-            if (!is(n)) continue;
-            float2 sum = sum_of_parts(n, count);
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                if (!there(n, e)) continue;
-                float dh = length[row(n, e)] > 0 ? (e ? sum.y : sum.x) : to_math(dhn[in_state(n, e)]);
-                dh0[in_state(n, e)] = from_math<T>(dh), dc0[in_state(n, e)] = from_math<T>(dc[n][e]);
-                long long first_at = (first_row + row(n, e)) * 1ll * GATES * H + j;
-                uint2 da = *reinterpret_cast<const uint2*>(das + (count - 1) % 2 * S::DA + in_da(n, e));
-                store_gates(first_da + first_at, H, four_floats<T>(da));
-                store_gates(bias_sums + first_at, H, bias[in_bias(n, e)]);
-            }
-        }
-    };
-
 #pragma unroll
     for (int n = 0; n < S::COUNT; ++n)
 #pragma unroll
@@ -168,9 +148,9 @@ __global__ void __launch_bounds__(256, 1)
     fetch(0);
     parts.begin();
 
-    // ANCHOR: step_back
-    // da of this block's units, once the parts have come; `before` is that of the step before.
-    auto make_da = [&](int s, T* da, const T* before) {
+    for (int s = 0; s < count; ++s) {
+        T *da = das + s % 2 * S::DA, *before = das + (s + 1) % 2 * S::DA;
+        // ANCHOR: step_back
         Factors factors[S::COUNT][2];
         float upstream[S::COUNT][2] = {};
 #pragma unroll
@@ -205,9 +185,10 @@ __global__ void __launch_bounds__(256, 1)
             }
         }
         da_of += onwards * B * GATES * H;
-    };
-    // The products with da, tile by tile, which each warp sends.
-    auto send_parts = [&](int s, const T* da) {
+        fence_proxy_async_shared();  // wgmma reads da
+        __syncthreads();             // of all units of the block, and the box is read
+        parts.tell(s);
+        fetch(s + 1);  // on its way while products are made and parts travel
         float sum[2][S::COLUMNS / 2];
         weights.multiply(sum[0], 0, da);
 #pragma unroll
@@ -224,18 +205,23 @@ __global__ void __launch_bounds__(256, 1)
             // da may still be read, and so the next step writes the other.
             if ((m + 1) % S::OF_BLOCK == 0) parts.send_one(s, m / S::OF_BLOCK);
         }
-    };
-
-    for (int s = 0; s < count; ++s) {
-        T *da = das + s % 2 * S::DA, *before = das + (s + 1) % 2 * S::DA;
-        make_da(s, da, before);
-        fence_proxy_async_shared();  // wgmma reads da
-        __syncthreads();             // of all units of the block, and the box is read
-        parts.tell(s);
-        fetch(s + 1);  // on its way while products are made and parts travel
-        send_parts(s, da);
+        // ANCHOR_END: step_back
     }
-    // ANCHOR_END: step_back
-    finish();
+    parts.wait(count);
+#pragma unroll
+    for (int n = 0; n < S::COUNT; ++n) {
+        if (!is(n)) continue;
+        float2 sum = sum_of_parts(n, count);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            if (!there(n, e)) continue;
+            float dh = length[row(n, e)] > 0 ? (e ? sum.y : sum.x) : to_math(dhn[in_state(n, e)]);
+            dh0[in_state(n, e)] = from_math<T>(dh), dc0[in_state(n, e)] = from_math<T>(dc[n][e]);
+            long long first_at = (first_row + row(n, e)) * 1ll * GATES * H + j;
+            uint2 da = *reinterpret_cast<const uint2*>(das + (count - 1) % 2 * S::DA + in_da(n, e));
+            store_gates(first_da + first_at, H, four_floats<T>(da));
+            store_gates(bias_sums + first_at, H, bias[in_bias(n, e)]);
+        }
+    }
     parts.end();
 }
