@@ -101,71 +101,70 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     bool first = own.from == 0, last = own.to * CHUNK >= sequence.length;
     given = given && THROUGH_N, given_last = given_last && THROUGH_N;  // where there is a state, there is n
 
+    // The state that a walk begins with, what it leaves on its way, and in the end; for dq and dk from column `column` of the keys on.
+    auto column_of = [&](int group) { return key + group / Wide::PARTS * PANEL; };
+    auto begin_q = [&](GradientState<Wide>& state, int group) {
+        int column = column_of(group);
+        state.template begin<true>(given && first ? C0 + C_at : nullptr, column, dhhv, dhqk);
+        if (given && first) state.n.join(n0 + n_at, 0, column, dhqk);
+        if (first) return;
+        const unsigned* from = at_anchors.at(own.from * CHUNK, 0, Saved::SAVED);
+        state.template begin_transposed<Saved::SAVED>(from, column);
+        if (THROUGH_N) state.n.join(saved_n + at_anchors.index(own.from * CHUNK) * DHQK, 0, column, dhqk);
+    };
+    auto begin_k = [&](GradientState<Wide>& state, int group) {
+        int column = column_of(group);
+        state.template begin<true>(given_last ? dCN + C_at : nullptr, column, dhhv, dhqk);
+        if (given_last) state.n.join(dnN + n_at, 0, column, dhqk);
+        later.each(own, [&](long long part, float by) {
+            const float* of_part = parts + part * panels * Saved::PART;
+            state.template join_transposed<Saved::PART>(of_part, by, column);
+            if (THROUGH_N) state.n.join(n_parts + part * DHQK, by, column, dhqk);
+        });
+    };
+    auto save_dn = [&](GradientState<Wide>& state, int group, int c) {
+        if (!THROUGH_N || !state.is_first_part() || !at_anchors.has(c * CHUNK)) return;
+        state.n.store(saved_dn + at_anchors.index(c * CHUNK) * DHQK, column_of(group), dhqk);
+    };
+    auto end_k = [&](GradientState<Wide>& state, int group) {
+        if (given && first && state.is_first_part()) state.n.store(dn0 + n_at, column_of(group), dhqk);
+    };
+    // Likewise for dv, from a panel of the values on. <C, dC> at a border between stretches: the thread's share is `sum`.
+    auto panel_of = [&](int group) { return own.column * Keyed::COLUMNS + group; };
+    auto store_product = [&](float sum, int border, int panel) {
+        sum = warp_reduce(sum, Add());
+        long long at = (sequence.borders(anchors, sequences) + border) * panels + panel;
+        if (threadIdx.x % 32 == 0) products[at * 4 + threadIdx.x / 32 % 4] = sum;
+    };
+    auto begin_v = [&](GradientState<Keyed>& state, int group) {
+        int panel = panel_of(group), column = panel * PANEL;
+        state.begin(given_last ? dCN + C_at : nullptr, column, dhqk, dhhv);
+        if (given_last && last)
+            store_product(state.inner_product(CN + C_at, column, dhqk, dhhv), sequence.stretches(), panel);
+        later.each(own, [&](long long part, float by) {
+            state.join(parts + (part * panels + panel) * Saved::PART, by, 1);
+        });
+    };
+    auto multiply_saved = [&](GradientState<Keyed>& state, int group, int c) {
+        int panel = panel_of(group);
+        if (!at_anchors.has(c * CHUNK)) return;
+        const unsigned* from = at_anchors.at(c * CHUNK, panel, Saved::SAVED);
+        store_product(state.inner_product(from), c / ANCHOR_CHUNKS, panel);
+    };
+    auto end_v = [&](GradientState<Keyed>& state, int group) {
+        int panel = panel_of(group), column = panel * PANEL;
+        if (!given || !first) return;
+        store_product(state.inner_product(C0 + C_at, column, dhqk, dhhv), 0, panel);
+        if (wanted) state.end(dC0 + C_at, column, dhqk, dhhv);
+    };
+
     if (gradient == 0)
-        walk<Wide, Gradient::Q, THROUGH_N>(
-            memory, dh, v, k, dq, q, forward, q_dq, positions, own,
-            [&](GradientState<Wide>& state, int group) {
-                int column = key + group / Wide::PARTS * PANEL;
-                state.template begin<true>(given && first ? C0 + C_at : nullptr, column, dhhv, dhqk);
-                if (given && first) state.n.join(n0 + n_at, 0, column, dhqk);
-                if (first) return;
-                const unsigned* from = at_anchors.at(own.from * CHUNK, 0, Saved::SAVED);
-                state.template begin_transposed<Saved::SAVED>(from, column);
-                if (THROUGH_N)
-                    state.n.join(saved_n + at_anchors.index(own.from * CHUNK) * DHQK, 0, column, dhqk);
-            },
-            [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
+        walk<Wide, Gradient::Q, THROUGH_N>(memory, dh, v, k, dq, q, forward, q_dq, positions, own, begin_q,
+                                           [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
     else if (gradient == 1)
-        walk<Wide, Gradient::K, THROUGH_N>(
-            memory, v, dh, q, dk, k, reverse, k_dk, positions, own,
-            [&](GradientState<Wide>& state, int group) {
-                int column = key + group / Wide::PARTS * PANEL;
-                state.template begin<true>(given_last ? dCN + C_at : nullptr, column, dhhv, dhqk);
-                if (given_last) state.n.join(dnN + n_at, 0, column, dhqk);
-                later.each(own, [&](long long part, float by) {
-                    const float* of_part = parts + part * panels * Saved::PART;
-                    state.template join_transposed<Saved::PART>(of_part, by, column);
-                    if (THROUGH_N) state.n.join(n_parts + part * DHQK, by, column, dhqk);
-                });
-            },
-            [&](GradientState<Wide>& state, int group, int c) {
-                if (!THROUGH_N || !state.is_first_part() || !at_anchors.has(c * CHUNK)) return;
-                float* to = saved_dn + at_anchors.index(c * CHUNK) * DHQK;
-                state.n.store(to, key + group / Wide::PARTS * PANEL, dhqk);
-            },
-            [&](GradientState<Wide>& state, int group) {
-                if (given && first && state.is_first_part())
-                    state.n.store(dn0 + n_at, key + group / Wide::PARTS * PANEL, dhqk);
-            });
-    else {
-        // <C, dC> at a border between stretches: the thread's share is `sum`.
-        auto store_product = [&](float sum, int border, int panel) {
-            sum = warp_reduce(sum, Add());
-            long long at = (sequence.borders(anchors, sequences) + border) * panels + panel;
-            if (threadIdx.x % 32 == 0) products[at * 4 + threadIdx.x / 32 % 4] = sum;
-        };
-        walk<Keyed, Gradient::V, THROUGH_N>(
-            memory, k, q, dh, dv, k, reverse, nullptr, positions, own,
-            [&](GradientState<Keyed>& state, int group) {
-                int panel = own.column * Keyed::COLUMNS + group, column = panel * PANEL;
-                state.begin(given_last ? dCN + C_at : nullptr, column, dhqk, dhhv);
-                if (given_last && last)
-                    store_product(state.inner_product(CN + C_at, column, dhqk, dhhv), sequence.stretches(), panel);
-                later.each(own, [&](long long part, float by) {
-                    state.join(parts + (part * panels + panel) * Saved::PART, by, 1);
-                });
-            },
-            [&](GradientState<Keyed>& state, int group, int c) {
-                int panel = own.column * Keyed::COLUMNS + group;
-                if (!at_anchors.has(c * CHUNK)) return;
-                const unsigned* from = at_anchors.at(c * CHUNK, panel, Saved::SAVED);
-                store_product(state.inner_product(from), c / ANCHOR_CHUNKS, panel);
-            },
-            [&](GradientState<Keyed>& state, int group) {
-                int panel = own.column * Keyed::COLUMNS + group, column = panel * PANEL;
-                if (!given || !first) return;
-                store_product(state.inner_product(C0 + C_at, column, dhqk, dhhv), 0, panel);
-                if (wanted) state.end(dC0 + C_at, column, dhqk, dhhv);
-            });
-    }
+        walk<Wide, Gradient::K, THROUGH_N>(memory, v, dh, q, dk, k, reverse, k_dk, positions, own, begin_k, save_dn,
+                                           end_k);
+    else
+        walk<Keyed, Gradient::V, THROUGH_N>(memory, k, q, dh, dv, k, reverse, nullptr, positions, own, begin_v,
+                                            multiply_saved, end_v);
 }
