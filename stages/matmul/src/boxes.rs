@@ -1,10 +1,12 @@
 //! Plans of the versions whose tiles TMA loads.
 
 use lab_device::{DType, Device, Instance, Launch};
-use lab_harness::{Error, Operand, Plan, Request, Setting, Version, arguments};
+use lab_harness::{Error, Operand, Plan, Request, Version, arguments};
 
 use crate::model::{Room, Shared, Way};
-use crate::{BEHIND, Blocks, GRID, Matmul, STORES, TENSOR, narrow_round, tuning};
+use crate::settings::{LAST, PARTS, TILE};
+use crate::versions::{BEHIND, Blocks, GRID, Matmul, STORES, TENSOR};
+use crate::{narrow_round, tuning};
 
 /// Of G matrices of M rows and N columns, with sums of K terms; C has the leading indices that A and B have.
 ///
@@ -20,7 +22,7 @@ pub(crate) fn plan(
     let [g, m, n, k] = sizes;
     let dtype = request.dtype;
     if version.blocks == Blocks::Snake
-        && request.number(narrow_round::LAST.name) == -1.0
+        && request.number(LAST.name) == -1.0
         && g * (m * k + k * n) * dtype.size() <= device.facts().l2 as usize
     {
         return BEHIND.plan(device, request);
@@ -113,25 +115,6 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-/// The option that says how a product is cut.
-pub(crate) const TILE: Setting = Setting::choice(
-    "tile",
-    "rows and columns of a tile, and blocks for each; auto: by the size",
-    &[
-        "auto",
-        "128x256",
-        "64x64",
-        "128x128",
-        "128x128/2",
-        "128x128/3",
-        "128x128/4",
-        "128x128/5",
-        "128x128/6",
-        "128x128/7",
-        "128x128/8",
-    ],
-);
-
 fn tile<'a>(version: &Matmul, request: &'a Request<'_>) -> &'a str {
     request.options().text(&version.info, TILE.name)
 }
@@ -157,13 +140,6 @@ fn way(version: &Matmul, request: &Request<'_>, room: &Room) -> Result<Way, Erro
         _ => Ok(way),
     }
 }
-
-/// The option that says whether all multiprocessors share the tiles.
-pub(crate) const PARTS: Setting = Setting::choice(
-    "tile",
-    "grid: parts of whole tiles for all multiprocessors; auto: by the size, that or as the parent",
-    &["auto", "grid"],
-);
 
 /// Blocks of each tile where all multiprocessors share the tiles; `None` where they do better as the parent cuts them.
 ///

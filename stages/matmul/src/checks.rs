@@ -6,15 +6,15 @@ use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, run, version_checks};
 
-use crate::boxes::TILE;
 use crate::linear_checks::{
     bare_products_have_the_same_bits, every_epilogue_is_right, gradients_of_a_layer_add_up,
     large_layers_are_right, weight_gradients_add_up, what_a_layer_cannot_take_is_refused,
 };
 use crate::narrow_round::narrow_tiles;
+use crate::settings::TILE;
+use crate::sizes::sizes;
 use crate::{
     BEHIND, GRID, MMA, Matmul, NARROW, SNAKE, SPLIT, STAGE, STORES, TENSOR, TURNED, TURNED_GRID,
-    sizes,
 };
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![

@@ -62,7 +62,7 @@ impl Peer for Cublas {
     ) -> Result<Box<dyn Prepared>, Error> {
         let shapes = shapes_of(inputs);
         let (dims, dtype) = NAIVE.info().problem_of_shapes(&shapes)?;
-        let leading = crate::leading_sizes(&shapes)?;
+        let leading = crate::sizes::leading_sizes(&shapes)?;
         let sizes = ["G", "M", "N", "K"].map(|d| dims.get(d));
         let shape = [leading, &sizes[1..3]].concat();
         match dtype {

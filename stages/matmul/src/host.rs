@@ -88,7 +88,7 @@ impl Product {
     fn prepare(inputs: &Tensors, multiply: Multiply) -> Result<Box<dyn Prepared>, Error> {
         let shapes = shapes_of(inputs);
         let (dims, _) = NAIVE.info().problem_of_shapes(&shapes)?;
-        let leading = crate::leading_sizes(&shapes)?;
+        let leading = crate::sizes::leading_sizes(&shapes)?;
         let sizes = ["M", "N", "K"].map(|d| dims.get(d));
         let shape = [leading, &sizes[..2]].concat();
         let floats = |name: &str| -> Vec<f32> {

@@ -3,7 +3,7 @@
 use lab_device::DType;
 use lab_harness::{Dims, Info};
 
-use crate::sizes;
+use crate::sizes::sizes;
 
 /// Square products: the small ones leave most of a GPU idle, the large ones fill it many times.
 const LADDER: [usize; 7] = [128, 256, 512, 1024, 2048, 4096, 8192];

@@ -9,7 +9,8 @@ use lab_harness::{
     Problem, Reference, Request, Setting, Tensors, Version, arguments,
 };
 
-use crate::{LARGEST, kernels};
+use crate::kernels;
+use crate::sizes::LARGEST;
 
 /// How an operand of a product lies in memory, row-major.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,18 +1,11 @@
 //! How narrow the tiles of the last round are: `kernels/narrow_round.cuh`.
 
 use lab_device::Device;
-use lab_harness::{Error, Request, Setting};
+use lab_harness::{Error, Request};
 
 use crate::Matmul;
 use crate::model::{Room, is_whole};
-
-/// The option that says how narrow.
-pub(crate) const LAST: Setting = Setting::number(
-    "last",
-    "columns of a tile of the last round, 256 in v20 and v21 as others, by the version's own kernel; \
-     0: the product by v17; -1: by the size",
-    "-1",
-);
+use crate::settings::LAST;
 
 /// Rows of tiles in a stripe, and columns of a tile of other rounds, as `build.rs` has them.
 const HIGH: usize = 16;
@@ -41,8 +34,8 @@ pub(crate) fn narrow_tiles(
     )
 }
 
-/// Whether there may be such tiles of the last round. There may always be tiles like the others.
-fn fits(sizes: [usize; 4], multiprocessors: usize, last: usize) -> bool {
+/// Whether these tiles of the last round are no more than one round: then they are cheap enough. Tiles like the others always are.
+fn is_one_round(sizes: [usize; 4], multiprocessors: usize, last: usize) -> bool {
     let tiles = || narrow_tiles(sizes, multiprocessors, last);
     last == WIDE || tiles().is_some_and(|tiles| tiles <= multiprocessors)
 }
@@ -50,8 +43,8 @@ fn fits(sizes: [usize; 4], multiprocessors: usize, last: usize) -> bool {
 /// Columns of the narrowest of these tiles that are no more than a round; `None` where there are none, or few tiles are cut
 /// in another way.
 fn narrowest(sizes: [usize; 4], room: &Room, widths: &[usize]) -> Option<usize> {
-    let fit = |&last: &usize| fits(sizes, room.multiprocessors, last);
-    widths.iter().copied().filter(fit).min().filter(|_| is_whole(sizes, room))
+    let is_one = |&last: &usize| is_one_round(sizes, room.multiprocessors, last);
+    widths.iter().copied().filter(is_one).min().filter(|_| is_whole(sizes, room))
 }
 
 /// Columns of a tile of the last round; `None` where v17's way is quicker, or asked for.
@@ -76,8 +69,10 @@ pub(crate) fn columns(
     if asked == 0.0 {
         return Ok(None);
     }
-    let fitting: Vec<_> =
-        widths.into_iter().filter(|&last| packs && fits(sizes, multiprocessors, last)).collect();
+    let fitting: Vec<_> = widths
+        .into_iter()
+        .filter(|&last| packs && is_one_round(sizes, multiprocessors, last))
+        .collect();
     match fitting.iter().find(|&&last| last as f64 == asked) {
         Some(&last) => Ok(Some(last)),
         None => {

@@ -6,7 +6,8 @@ use lab_device::{DType, Instance};
 use lab_harness::tiling::candidates;
 use lab_harness::{Error, Tiling, Version};
 
-use crate::{Matmul, SQUARE};
+use crate::Matmul;
+use crate::sizes::SQUARE;
 
 /// What can be chosen of a kernel: the values of its template's parameters between the type and `PACK`, if it has that,
 /// in its order, with `BM` and `BN` among them. v15, v17 and v19 to v21 are not here: they have several tiles, and take one by the size.
@@ -158,9 +159,9 @@ fn rings(instance: Instance, dtype: DType) -> Vec<Tiling> {
     candidates(&names, used, values, |t| bytes_of_places(t, dtype) <= ROOM)
 }
 
-/// The values of tiles that come in stripes. One or two warpgroups share a tile: each has 64 of its rows, or of a turned
+/// The tilings of a kernel whose tiles come in stripes, those that `fits` accepts. One or two warpgroups share a tile: each has 64 of its rows, or of a turned
 /// one its columns.
-fn in_stripes(
+fn striped_tilings(
     instance: Instance,
     [rows, columns]: [&[usize]; 2],
     fits: impl Fn(&Tiling) -> bool,
@@ -172,7 +173,7 @@ fn in_stripes(
 
 fn stripes(instance: Instance, dtype: DType) -> Vec<Tiling> {
     let fits = |t: &Tiling| bytes_of_places(t, dtype) <= ROOM;
-    in_stripes(instance, [&[64, 128], &[128, 192, 256]], fits)
+    striped_tilings(instance, [&[64, 128], &[128, 192, 256]], fits)
 }
 
 /// The tile of C has a place of its own.
@@ -181,17 +182,17 @@ fn stored(t: &Tiling, dtype: DType) -> bool {
 }
 
 fn stored_stripes(instance: Instance, dtype: DType) -> Vec<Tiling> {
-    in_stripes(instance, [&[64, 128], &[128, 192, 256]], |t| stored(t, dtype))
+    striped_tilings(instance, [&[64, 128], &[128, 192, 256]], |t| stored(t, dtype))
 }
 
 /// Each of two blocks asks for half of the columns, in whole panels.
 fn shared_stripes(instance: Instance, dtype: DType) -> Vec<Tiling> {
-    in_stripes(instance, [&[64, 128], &[128, 256]], |t| stored(t, dtype))
+    striped_tilings(instance, [&[64, 128], &[128, 256]], |t| stored(t, dtype))
 }
 
 fn turned(instance: Instance, dtype: DType) -> Vec<Tiling> {
     let fits = |t: &Tiling| bytes_of_places(t, dtype) <= ROOM;
-    in_stripes(instance, [&[128, 192, 256], &[64, 128]], fits)
+    striped_tilings(instance, [&[128, 192, 256], &[64, 128]], fits)
 }
 
 /// The tilings of a version; none where its kernel has nothing to choose.
@@ -226,7 +227,8 @@ mod tests {
     use lab_harness::{Problem, run};
 
     use super::*;
-    use crate::{Blocks, NAIVE, VERSIONS, WARPS};
+    use crate::versions::Blocks;
+    use crate::{NAIVE, VERSIONS, WARPS};
 
     /// The first tiling is the one in use: its name is listed.
     #[test]

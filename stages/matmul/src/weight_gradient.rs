@@ -8,7 +8,8 @@ use lab_harness::{
     Problem, Reference, Request, Tensors, Version, arguments,
 };
 
-use crate::{LARGEST, kernels};
+use crate::kernels;
+use crate::sizes::LARGEST;
 
 /// dW_nk = Σ_r dy_rn x_rk, or dW += the same: dy \[rows, N\], x \[rows, K\], row-major and without gaps, dW \[N, K\] of f32.
 ///

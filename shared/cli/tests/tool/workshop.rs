@@ -260,7 +260,7 @@ fn a_new_stage_is_written_and_registered_once() {
     let directory = workspace();
     let root = directory.path();
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
-    let before = read("shared/cli/src/lib.rs");
+    let before = read("shared/cli/src/registry.rs");
     let (code, text) = said(lab(root).args(["new", "my_stage"]));
     assert_eq!(code, 0, "{text}");
     let new = root.join("stages/my_stage");
@@ -271,10 +271,10 @@ fn a_new_stage_is_written_and_registered_once() {
     assert!(new.join("kernels/twice.cu").is_file());
     assert!(read("Cargo.toml").contains("\nmy_stage = { path = \"stages/my_stage\" }\n"));
     assert!(read("shared/cli/Cargo.toml").contains("\nmy_stage.workspace = true\n"));
-    assert!(read("shared/cli/src/lib.rs").contains("::STAGE,\n    &my_stage::STAGE,\n];"));
+    assert!(read("shared/cli/src/registry.rs").contains("::STAGE,\n    &my_stage::STAGE,\n];"));
     refused(lab(root).args(["new", "my_stage"]), &["no stage and no crate here", "'my_stage'"]);
 
-    let registered = read("shared/cli/src/lib.rs");
+    let registered = read("shared/cli/src/registry.rs");
     assert_eq!(registered.lines().count(), before.lines().count() + 1);
     for (name, what) in [
         ("Stage", "lower-case"),
@@ -292,7 +292,7 @@ fn a_new_stage_is_written_and_registered_once() {
     ] {
         refused(lab(root).args(["new", name]), &["stage: expected", what]);
     }
-    assert_eq!(read("shared/cli/src/lib.rs"), registered);
+    assert_eq!(read("shared/cli/src/registry.rs"), registered);
     let elsewhere = tempfile::tempdir().unwrap();
     refused(lab(elsewhere.path()).args(["new", "other"]), &["current directory: expected"]);
 }
