@@ -114,6 +114,8 @@ mod tests {
         for (mangled, short, base) in [
             ("_Z3addPKfS0_Pfi", "add", "add"),
             ("add", "add", "add"),
+            // Mangled, this is a type.
+            ("f", "f", "f"),
             ("_ZN2ns3addIfLi4EEEvPT_", "ns::add<float, 4>", "add"),
             ("_ZN12_GLOBAL__N_13addEPf", "(anonymous namespace)::add", "add"),
         ] {
