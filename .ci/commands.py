@@ -51,6 +51,7 @@ COVERED = [
      "cargo test --workspace --tests -- --ignored", "a test of the tool"),
     (r"pip install nvidia-cuda-.*", 'python3 -m pip install --quiet "${PYTHON_PACKAGES[@]}"', "its packages"),
     (r"cd shared/candle && cargo run --example train( -- lstm)?", "bash .ci/candle", "its last two commands"),
+    (r"pytest --vlstm-triton tests/", "bash .ci/python", "a suite of the package's own tests"),
     (r"cargo build -p lab-serve", "cargo test --workspace", "the server is built for its tests"),
     (r"cargo run -- lm serve .*|curl .*:8000/.*", "python3 shared/serve/tests/client.py", "the server started, and asked for more"),
     (r"cargo install mdbook", "cargo install mdbook", "pinned there"),

@@ -7,6 +7,8 @@ const LONGEST: usize = 120;
 
 /// `void ns::k<float>(float*, int)` of a mangled name; none of other names.
 fn demangled(name: &str) -> Option<String> {
+    // What begins otherwise may still be read as a type: `f` as `float`.
+    name.strip_prefix("_Z")?;
     let symbol = Symbol::new(name).ok()?;
     symbol.demangle_with_options(&DemangleOptions::new()).ok().filter(|text| text != name)
 }
@@ -112,6 +114,8 @@ mod tests {
         for (mangled, short, base) in [
             ("_Z3addPKfS0_Pfi", "add", "add"),
             ("add", "add", "add"),
+            // Mangled, this is a type.
+            ("f", "f", "f"),
             ("_ZN2ns3addIfLi4EEEvPT_", "ns::add<float, 4>", "add"),
             ("_ZN12_GLOBAL__N_13addEPf", "(anonymous namespace)::add", "add"),
         ] {

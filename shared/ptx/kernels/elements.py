@@ -65,3 +65,10 @@ def copy_twice(x_ptr, scratch_ptr, copy_ptr, n, BLOCK: tl.constexpr):
     tl.debug_barrier()
     again = tl.load(scratch_ptr + i, mask=i < n)
     tl.store(copy_ptr + i, again, mask=i < n)
+
+
+@triton.jit
+def scale(x_ptr, new, n, do, BLOCK: tl.constexpr):
+    """Parameters with names that C++ keeps for itself."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(new + i, do * tl.load(x_ptr + i, mask=i < n), mask=i < n)

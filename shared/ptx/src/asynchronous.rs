@@ -193,23 +193,31 @@ impl Call<'_> {
 
     /// `wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {sums}, a, b, adds, 1, 1, transposed…;`
     fn wgmma(&self) -> Option<String> {
-        let ["wgmma", "mma_async", "sync", "aligned", shape, sum @ ("f32" | "f16"), a, b] =
+        let ["wgmma", "mma_async", "sync", "aligned", shape, sum @ ("f32" | "f16" | "s32"), a, b] =
             self.words
         else {
             return None;
         };
         let half_sums = *sum == "f16";
-        let (depth, of_type) = match (*a, a == b) {
-            ("f16", true) => ("k16", "F16"),
-            ("bf16", true) => ("k16", "BF16"),
-            ("tf32", true) => ("k8", "TF32"),
+        let (depth, of_type) = match (*a, *b) {
+            ("f16", "f16") => ("k16", "F16"),
+            ("bf16", "bf16") => ("k16", "BF16"),
+            ("tf32", "tf32") => ("k8", "TF32"),
+            ("e4m3", "e4m3" | "e5m2") => ("k32", "E4M3"),
+            ("e5m2", "e4m3" | "e5m2") => ("k32", "E5M2"),
+            ("s8", "s8" | "u8") => ("k32", "S8"),
+            ("u8", "s8" | "u8") => ("k32", "U8"),
             _ => return None,
         };
+        // Whole numbers have sums of them, and no others have.
+        ((*sum == "s32") == matches!(*a, "s8" | "u8")).then_some(())?;
         let columns: usize = shape.strip_prefix("m64n")?.strip_suffix(depth)?.parse().ok()?;
         let sums = self.vector(0)?;
         (sums.len() * if half_sums { 4 } else { 2 } == columns).then_some(())?;
-        (!half_sums || of_type == "F16").then_some(())?;
-        let sums = sums.iter().map(|sum| Some(format!("&{}", self.text.variable(sum)?)));
+        (!half_sums || matches!(of_type, "F16" | "E4M3" | "E5M2")).then_some(())?;
+        // Of halves and whole numbers they are no `float`, and have its size.
+        let place = |sum| Some(format!("(float*)&{}", self.text.variable(sum)?));
+        let sums = sums.iter().map(place);
         let sums = sums.collect::<Option<Vec<_>>>()?.join(", ");
         // A in registers is read when the thread has long gone on: there are variables of the program's own behind it.
         let in_registers = matches!(self.operands.get(1), Some(Operand::Vector(_)));
@@ -247,6 +255,7 @@ impl Call<'_> {
             _ => return None,
         };
         let across = if half_sums { format!("{across} | EMU_WGMMA_HALF_SUMS") } else { across };
+        let across = if a == b { across } else { format!("{across} | EMU_WGMMA_B_OTHER") };
         Some(format!(
             "::emu::ptx::signs({}, {}); emu_wgmma(::emu::ptx::side_by_side<float>({{{sums}}}), {of_a}, {of_b}, {registers}, \
              {columns} | EMU_WGMMA_{of_type}, ({adds} ? EMU_WGMMA_ADDS : 0) | {across})",

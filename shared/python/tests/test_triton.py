@@ -107,6 +107,26 @@ def test_rows_with_a_stride_and_arguments_that_share_memory():
     np.testing.assert_array_equal(left["x_ptr"], wide[:, :100])
 
 
+def test_warps_that_have_the_same_elements_may_differ_in_a_sum():
+    x = RANDOM.random((3, 50), dtype=np.float32)
+    # Two of four warps have the elements of the other two, and each writes its sum to the same place.
+    left = vlstm.check_triton(rows.normalize, (3,), x, vlstm.Out("float32", x.shape), 50, BLOCK=64)
+    np.testing.assert_allclose(left["y_ptr"], x / np.sqrt((x * x).sum(1, keepdims=True)), rtol=1e-5)
+
+
+def test_names_that_cpp_keeps_for_itself():
+    left = vlstm.check_triton(elements.scale, (1,), X[:100], vlstm.Out("float32", 100), 100, do=3.0, BLOCK=128)
+    np.testing.assert_array_equal(left["new"], X[:100] * np.float32(3))
+
+
+def test_wgmma_of_eight_bits():
+    torch = pytest.importorskip("torch")
+    a, b = (torch.randn(64, 64).to(torch.float8_e4m3fn) for _ in range(2))
+    c = torch.empty(64, 64, dtype=torch.float16)
+    left = vlstm.check_triton(matmul.matmul, (1, 1), a, b, c, 64, 64, 64, BM=64, BN=64, BK=64)
+    torch.testing.assert_close(left["c_ptr"], (a.float() @ b.float()).half())
+
+
 @pytest.mark.parametrize(
     ("kernel", "arguments", "check", "text", "nth"),
     [

@@ -104,6 +104,7 @@ def check_kernel(
 
 def refuse_failures(report, text):
     """Raises what a run of `lab check` ended with, if that is not success."""
+    __tracebackhide__ = True  # of pytest
     code = report["exit"]
     if code == FINDINGS:
         raise with_findings(report)

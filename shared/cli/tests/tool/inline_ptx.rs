@@ -221,3 +221,61 @@ int main() {
     let (code, stdout, stderr) = app(&["--arch", "sm_90", &path.display().to_string()]);
     assert_eq!((code, &stdout[..]), (0, "21 20 23 22 21 20 23 22 "), "{stderr}");
 }
+
+/// 64 by 32 times 32 by 8, with A in registers: 1 or -1 in rows g, 2 in rows g + 8, and 3 from k = 16 on; column n of B is n.
+const BYTES: &str = r#"
+#include <cstdio>
+__device__ void fill(unsigned char* b, const unsigned char* code) {
+    for (int i = threadIdx.x; i < 256; i += 128) b[i] = code[i % 128 / 16];
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+}
+__device__ unsigned long long descriptor(unsigned char* b) {
+    return (unsigned(__cvta_generic_to_shared(b)) & 0x3ffff) >> 4 | 8ull << 16 | 8ull << 32;
+}
+__global__ void reals(int* wrong) {
+    __shared__ __align__(128) unsigned char b[256];
+    const unsigned char e5m2[] = {0, 0x3c, 0x40, 0x42, 0x44, 0x45, 0x46, 0x47};
+    fill(b, e5m2);
+    float d[4] = {};
+    unsigned a[4] = {0x38383838, 0x40404040, 0x44444444, 0x44444444};
+    asm volatile("wgmma.fence.sync.aligned;\n"
+                 "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e5m2 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 0, 1, 1;\n"
+                 "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor(b)) : "memory");
+    int n = threadIdx.x % 4 * 2;
+    for (int i = 0; i < 4; ++i) if (d[i] != (i < 2 ? 64 : 80) * (n + i % 2)) atomicAdd(wrong, 1);
+}
+__global__ void wholes(int* wrong) {
+    __shared__ __align__(128) unsigned char b[256];
+    const unsigned char code[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    fill(b, code);
+    int d[4] = {1, 1, 1, 1};
+    unsigned a[4] = {0xffffffff, 0x02020202, 0x03030303, 0x03030303};
+    asm volatile("wgmma.fence.sync.aligned;\n"
+                 "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.u8 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1;\n"
+                 "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor(b)) : "memory");
+    int n = threadIdx.x % 4 * 2;
+    for (int i = 0; i < 4; ++i) if (d[i] != 1 + (i < 2 ? 32 : 80) * (n + i % 2)) atomicAdd(wrong, 1);
+}
+int main() {
+    int* wrong;
+    cudaMallocManaged(&wrong, 4);
+    reals<<<1, 128>>>(wrong);
+    wholes<<<1, 128>>>(wrong);
+    cudaDeviceSynchronize();
+    printf("%d wrong\n", *wrong);
+}
+"#;
+
+#[test]
+fn a_warpgroup_multiplies_numbers_of_eight_bits() {
+    let here = tempfile::tempdir().unwrap();
+    let program = here.path().join("main.cu");
+    std::fs::write(&program, BYTES).unwrap();
+    let (code, stdout, stderr) = app(&[&program.display().to_string(), "--arch", "sm_90a"]);
+    assert_eq!((code, &stdout[..]), (0, "0 wrong\n"), "{stderr}");
+}

@@ -739,10 +739,9 @@ impl BlockCheck {
             granule.sort_roles();
         }
         let is_formal = |other: Cell| match (other.kind(), me.kind()) {
-            // The lanes of a warp write what each has got of a sum: compilers of tiles let the sums differ in their last bits.
-            (Kind::Write, Kind::Write) => {
-                how.shared && other.same_warp(me) && other.place() == me.place()
-            }
+            // Lanes, or warps that have the same elements, write what each has got of a sum: compilers of tiles let the sums
+            // differ in their last bits.
+            (Kind::Write, Kind::Write) => how.shared && other.place() == me.place(),
             (Kind::Write, Kind::Read) => !how.shared && has_read(other, me.place()),
             (Kind::Read, Kind::Write) => !how.shared && has_read(me, other.place()),
             _ => false,

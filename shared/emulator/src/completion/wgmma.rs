@@ -24,19 +24,55 @@ const WORD: usize = 4;
 /// Bytes of k in one product.
 const DEPTH: usize = 32;
 
-/// The type of A and B.
+/// The type of A or B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     F16,
     Bf16,
     Tf32,
+    E4m3,
+    E5m2,
+    S8,
+    U8,
+}
+
+impl Type {
+    fn bytes(self) -> usize {
+        match self {
+            Self::F16 | Self::Bf16 => 2,
+            Self::Tf32 => 4,
+            Self::E4m3 | Self::E5m2 | Self::S8 | Self::U8 => 1,
+        }
+    }
+
+    /// The type that may stand with this one, if it is another.
+    fn other(self) -> Option<Self> {
+        match self {
+            Self::E4m3 => Some(Self::E5m2),
+            Self::E5m2 => Some(Self::E4m3),
+            Self::S8 => Some(Self::U8),
+            Self::U8 => Some(Self::S8),
+            Self::F16 | Self::Bf16 | Self::Tf32 => None,
+        }
+    }
+
+    fn is_whole(self) -> bool {
+        matches!(self, Self::S8 | Self::U8)
+    }
+
+    /// Whether its sums may be `f16`.
+    fn has_half_sums(self) -> bool {
+        matches!(self, Self::F16 | Self::E4m3 | Self::E5m2)
+    }
 }
 
 /// What all lanes of a warpgroup must say alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) columns: usize,
+    /// The type of A, which B has as well, but for `of_b`.
     pub(crate) of: Type,
+    pub(crate) of_b: Type,
     pub(crate) adds: bool,
     pub(crate) a_in_registers: bool,
     pub(crate) a_transposed: bool,
@@ -53,38 +89,44 @@ impl Shape {
             abi::WGMMA_F16 => Type::F16,
             abi::WGMMA_BF16 => Type::Bf16,
             abi::WGMMA_TF32 => Type::Tf32,
+            abi::WGMMA_E4M3 => Type::E4m3,
+            abi::WGMMA_E5M2 => Type::E5m2,
+            abi::WGMMA_S8 => Type::S8,
+            abi::WGMMA_U8 => Type::U8,
             other => return Err(format!("expected a type that wgmma has, got {other:#x}")),
         };
         if !(8..=256).contains(&columns) || !columns.is_multiple_of(8) {
             return Err(format!("expected 8 to 256 columns, a multiple of 8, got {columns}"));
         }
         let flag = |flag: u32| flags & flag != 0;
+        let of_b = if flag(abi::WGMMA_B_OTHER) { of.other() } else { Some(of) };
         let own = Self {
             columns,
             of,
+            of_b: of_b.ok_or("expected one type of A and B where they have 2 or 4 bytes")?,
             adds: flag(abi::WGMMA_ADDS),
             a_in_registers,
             a_transposed: flag(abi::WGMMA_A_TRANSPOSED),
             b_transposed: flag(abi::WGMMA_B_TRANSPOSED),
             half_sums: flag(abi::WGMMA_HALF_SUMS),
         };
-        if own.half_sums && of != Type::F16 {
-            return Err("expected f16 of A and B where the accumulators are f16".into());
+        if own.half_sums && !of.has_half_sums() {
+            return Err("expected f16 or 8-bit reals where the accumulators are f16".into());
         }
-        if of == Type::Tf32 && (own.a_transposed || own.b_transposed) {
-            return Err("expected halves: 4-byte elements are not transposed".into());
+        if of.bytes() != 2 && (own.a_transposed || own.b_transposed) {
+            return Err("expected halves: elements of 1 or 4 bytes are not transposed".into());
         }
         Ok(own)
     }
 
     /// Elements of k in one product.
     fn depth(&self) -> usize {
-        if self.of == Type::Tf32 { DEPTH / 4 } else { DEPTH / 2 }
+        DEPTH / self.of.bytes()
     }
 
     /// Elements of a chunk.
     fn chunk(&self) -> usize {
-        if self.of == Type::Tf32 { CHUNK / 4 } else { CHUNK / 2 }
+        CHUNK / self.of.bytes()
     }
 
     /// Multiplications and additions of one warp.
@@ -176,6 +218,7 @@ pub(crate) fn reads(part: &Part, warp: usize) -> Vec<usize> {
 fn operand(
     bits: u64,
     transposed: bool,
+    of: Type,
     shape: &Shape,
     first: usize,
     rows: usize,
@@ -190,7 +233,7 @@ fn operand(
         let bytes = unsafe { *(at(place) as *const [u8; CHUNK]) };
         for e in 0..each {
             let (row, k) = if transposed { (i * each + e, o) } else { (o, i * each + e) };
-            all[row * depth + k] = element(shape.of, &bytes, e);
+            all[row * depth + k] = element(of, &bytes, e);
         }
     }
     all
@@ -205,13 +248,29 @@ fn element(of: Type, bytes: &[u8; CHUNK], e: usize) -> f32 {
             let word = std::array::from_fn(|b| bytes[4 * e + b]);
             f32::from_bits(u32::from_ne_bytes(word) & 0xFFFF_E000)
         }
+        Type::E4m3 => widen_e4m3(bytes[e]),
+        // The upper half of an f16.
+        Type::E5m2 => widen(u16::from(bytes[e]) << 8),
+        Type::S8 => f32::from(bytes[e].cast_signed()),
+        Type::U8 => f32::from(bytes[e]),
     }
+}
+
+/// A sign, four bits of exponent and three of fraction; all ones are no number, and nothing is infinite.
+fn widen_e4m3(bits: u8) -> f32 {
+    let (exponent, fraction) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
+    let magnitude = match (exponent, bits & 7) {
+        (15, 7) => f32::NAN,
+        (0, _) => fraction * 2f32.powi(-9),
+        _ => (8.0 + fraction) * 2f32.powi(exponent - 10),
+    };
+    if bits & 0x80 == 0 { magnitude } else { -magnitude }
 }
 
 /// A of the registers of a warp's lanes, as mma.sync spreads it.
 fn of_registers(parts: &[Part; LANES]) -> Vec<f32> {
     let shape = &parts[0].shape;
-    let (depth, each) = (shape.depth(), if shape.of == Type::Tf32 { 1 } else { 2 });
+    let (depth, each) = (shape.depth(), WORD / shape.of.bytes());
     let mut all = vec![0f32; ROWS * depth];
     for (lane, part) in parts.iter().enumerate() {
         let (g, t) = (lane / 4, lane % 4);
@@ -277,9 +336,9 @@ pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) 
     let a = if shape.a_in_registers {
         of_registers(parts)
     } else {
-        operand(part.a, shape.a_transposed, shape, warp * ROWS, ROWS, &at)
+        operand(part.a, shape.a_transposed, shape.of, shape, warp * ROWS, ROWS, &at)
     };
-    let b = operand(part.b, shape.b_transposed, shape, 0, shape.columns, &at);
+    let b = operand(part.b, shape.b_transposed, shape.of_b, shape, 0, shape.columns, &at);
     let products = multiply(&a, &b, depth);
     for (lane, part) in parts.iter().enumerate() {
         let (g, t) = (lane / 4, lane % 4);
@@ -293,6 +352,15 @@ pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) 
                 unsafe {
                     let before = if shape.adds { (*to.add(i)).to_f64() } else { 0.0 };
                     *to.add(i) = f16::from_f64(before + product);
+                }
+                continue;
+            }
+            if shape.of.is_whole() {
+                let to = part.to as *mut i32;
+                // SAFETY: as below. The product is a whole number of at most 22 bits.
+                unsafe {
+                    let before = if shape.adds { *to.add(i) } else { 0 };
+                    *to.add(i) = before.wrapping_add(product as i32);
                 }
                 continue;
             }
