@@ -183,6 +183,31 @@ fn a_loop_that_does_not_end_in_time_is_told_by_its_line() {
     assert_eq!(check("1000").0, Some(0));
 }
 
+const DEEP: &str = "__device__ __noinline__ float third(const float* x, int i) { return x[i]; }
+__device__ __noinline__ float second(const float* x, int i) {
+    float local[4] = {1, 2, 3, 4};
+    return third(x, i) + local[i & 3];
+}
+template <class T> __device__ T first(const T* x, int i) { return 2 * second(x, i); }
+__global__ void k(const float* x, float* y) {
+    y[threadIdx.x] = second(x, 0);
+    y[threadIdx.x] += first(x, threadIdx.x);
+}
+";
+
+#[test]
+fn functions_that_are_not_inlined_have_callers() {
+    let (code, told) = check(DEEP, "--grid 1 --block 8 --arg in:f32[7] --arg out:f32[8]");
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("read of 4 bytes at k.cu:1:"), "{told}");
+    let callers: Vec<&str> =
+        told.lines().filter_map(|line| line.trim().strip_prefix("called from k.cu:")).collect();
+    let lines: Vec<&str> = callers.iter().map(|c| c.split(':').next().unwrap()).collect();
+    assert_eq!(lines, ["4", "6", "9"], "{told}");
+    let (code, told) = check(DEEP, "--grid 1 --block 8 --arg in:f32[8] --arg out:f32[8]");
+    assert_eq!(code, Some(0), "{told}");
+}
+
 const FP8: &str = "#include <cuda_fp8.h>
 __global__ void k(const float* x, float* y, int n) {
     __shared__ __nv_fp8_e4m3 s[64];

@@ -488,6 +488,34 @@ impl LaunchCheck {
         null.map(|p| self.parameter(p.0)).collect()
     }
 
+    /// Of an address that is in no allocation, and far from the nearest, which begins at `nearest`: how far it is from what other
+    /// parameters point to. It may come from any of them.
+    pub(super) fn or_of_others(&self, address: usize, nearest: usize) -> String {
+        const FAR: usize = 1 << 20;
+        let mut others: Vec<(usize, &str, usize, usize)> = Vec::new();
+        for &(index, pointer) in &self.pointers {
+            let Whose::Live(a) = self.arena.whose(pointer) else { continue };
+            let (distance, side) = match address.checked_sub(a.base) {
+                Some(offset) => (offset.saturating_sub(a.len), "past the end"),
+                None => (a.base - address, "before the start"),
+            };
+            let is_known = a.base == nearest || others.iter().any(|other| other.3 == a.base);
+            if !is_known && distance <= FAR.max(a.len) {
+                others.push((distance, side, index, a.base));
+            }
+        }
+        others.sort_unstable_by_key(|other| other.0);
+        let each = others.iter().take(2).map(|&(distance, side, index, _)| {
+            format!(" or {distance} bytes {side} of {}", self.parameter(index))
+        });
+        let all: String = each.collect();
+        if all.is_empty() {
+            all
+        } else {
+            format!(";{all}: which pointer it comes from is not known")
+        }
+    }
+
     /// Global memory by the parameter that points to it.
     pub(super) fn name_in(&self, base: usize, len: usize, address: usize) -> String {
         let found = self.pointers.iter().find(|p| (base..=base + len).contains(&p.1));
