@@ -1,4 +1,5 @@
-//! Who has called a function that is not inlined: read off a thread's stack, by the object's table of how to unwind it.
+//! Who has called a function that is not inlined, and where its frame ends: read off a thread's stack, by the object's table of how
+//! to unwind it.
 
 use std::ops::Range;
 
@@ -63,8 +64,36 @@ impl Unwinder {
         }
     }
 
+    /// Where the frame of a function ends which has called the runtime, by a call that returns to `pc`: behind its own return
+    /// address.
+    ///
+    /// # Safety
+    /// As for [`Self::callers`].
+    pub(crate) unsafe fn frame_end(
+        &self,
+        stack: Range<usize>,
+        pc: usize,
+        base: usize,
+        text: (usize, usize),
+    ) -> Option<usize> {
+        // SAFETY: within the stack, and aligned as that is.
+        let word = |at: usize| unsafe { (at as *const usize).read() };
+        let frame = self.frame(pc - base)?;
+        let is_code = |at: usize| {
+            let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+            // SAFETY: asks whose an address is, whatever it is.
+            (text.0..text.1).contains(&at)
+                || unsafe { libc::dladdr(at as *const _, info.as_mut_ptr()) } != 0
+        };
+        let places = (stack.start.next_multiple_of(8)..stack.end).step_by(8);
+        // The runtime has copies of `pc` as well.
+        let ends = places.filter(|&at| word(at) == pc).map(|at| at + 8 + frame.bytes);
+        ends.take_while(|&end| end <= stack.end).find(|&end| is_code(word(end - 8)))
+    }
+
     /// The return addresses of the functions on a stack, from that which has called the runtime by a call that returns to
-    /// `pc` on: the innermost first. `base`: of the object; `text`: its instructions.
+    /// `pc` on, as far as the kernel, which is at `kernel` from the object's base: the innermost first. `base`: of the object;
+    /// `text`: its instructions.
     ///
     /// # Safety
     /// `stack` is memory of this thread; the text is code.
@@ -72,6 +101,7 @@ impl Unwinder {
         &self,
         stack: Range<usize>,
         pc: usize,
+        kernel: usize,
         base: usize,
         text: (usize, usize),
     ) -> Vec<usize> {
@@ -85,7 +115,10 @@ impl Unwinder {
             while all.len() < MOST {
                 let Some(frame) = self.frame(pc - base) else { break };
                 let end = at + frame.bytes;
-                if !fits(end - 8) || !(text.0 + 5..text.1).contains(&word(end - 8)) {
+                if frame.start == kernel
+                    || !fits(end - 8)
+                    || !(text.0 + 5..text.1).contains(&word(end - 8))
+                {
                     break;
                 }
                 let back = word(end - 8);

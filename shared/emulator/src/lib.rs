@@ -197,6 +197,7 @@ mod grid;
 mod grids;
 mod hooks;
 mod input;
+mod locals;
 mod matrix;
 mod memory;
 mod module;

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::abi::{CONTRACT_HASH, Runtime};
 use crate::callers::Unwinder;
+use crate::locals;
 use crate::matrix::{Row, Share};
 use crate::names::Names;
 use crate::report::Suspect;
@@ -387,14 +388,28 @@ impl Module {
         own.cloned().unwrap_or(place)
     }
 
-    /// Who has called the function of the kernel in which a call returns to `pc`, and who has called that: return addresses.
-    /// `stack`: what the running thread has used of its own.
-    pub(crate) fn callers(&self, stack: Range<usize>, pc: usize) -> Vec<usize> {
+    /// Who has called the function in which a call returns to `pc`, and who has called that, as far as the kernel, which is at
+    /// `kernel` from the object's base: return addresses. `stack`: what the running thread has used of its own.
+    pub(crate) fn callers(&self, stack: Range<usize>, pc: usize, kernel: usize) -> Vec<usize> {
         let image = self.image();
         let unwinder = self.unwinder.get_or_init(|| Unwinder::read(self.bytes));
         let Some(unwinder) = unwinder else { return Vec::new() };
         // SAFETY: the thread that runs has asked; the text is this object's.
-        unsafe { unwinder.callers(stack, pc, image.base, image.text) }
+        unsafe { unwinder.callers(stack, pc, kernel, image.base, image.text) }
+    }
+
+    /// Where the function in which a call returns to `pc` has its variables on the stack: from the end of its frame on, and so
+    /// many bytes. `None` where that is not known of each.
+    pub(crate) fn locals(&self, pc: usize) -> Option<Vec<(i64, usize)>> {
+        locals::locals(self.bytes, self.offset(pc).checked_sub(1)?)
+    }
+
+    /// Where the frame of that function ends, which has just called the runtime. `stack`: what the running thread has used.
+    pub(crate) fn frame_end(&self, stack: Range<usize>, pc: usize) -> Option<usize> {
+        let image = self.image();
+        let unwinder = self.unwinder.get_or_init(|| Unwinder::read(self.bytes)).as_ref()?;
+        // SAFETY: the thread that runs has asked; the text is this object's.
+        unsafe { unwinder.frame_end(stack, pc, image.base, image.text) }
     }
 
     fn symbols(&self) -> &Symbols {

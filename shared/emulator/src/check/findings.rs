@@ -1,6 +1,7 @@
 //! What the checks say: one finding for each kind and place.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::{BlockCheck, Conflict, Fatal, Formal};
 use crate::access::{Kind, Space, Stored};
@@ -62,7 +63,7 @@ impl BlockCheck {
     pub(crate) fn name_callers(&self, finding: &mut Finding, stack: Range<usize>, pc: usize) {
         let module = self.launch.module();
         if let Some(access) = finding.accesses.last_mut() {
-            for caller in module.callers(stack, pc) {
+            for caller in module.callers(stack, pc, self.launch.kernel.function()) {
                 let (place, within) = module.place_within(caller);
                 access.within.push(place);
                 access.within.extend(within);
@@ -139,6 +140,48 @@ impl BlockCheck {
         let message = format!(
             "out of bounds: a {type_name} outside of the local variable that its pointer comes from"
         );
+        let mut finding = Finding::new(What::OutOfBounds, message)
+            .fix("limit the index to the variable's elements: what lies beside it is overwritten");
+        finding.accesses.push(launch.by("use".into(), me));
+        Err(Box::new(finding))
+    }
+
+    /// An access at a negative offset from a pointer to a local variable: it may be to the middle of that, or to what lies before
+    /// it. `used`: what the thread has used of its stack.
+    ///
+    /// # Errors
+    /// No variable of the function is there.
+    #[cold]
+    pub(crate) fn before_local(
+        &mut self,
+        thread: &Thread,
+        address: usize,
+        used: Range<usize>,
+        pc: usize,
+    ) -> Result<(), Fatal> {
+        if !thread.stack.contains(&address) {
+            return Ok(());
+        }
+        let launch = &mut *self.launch;
+        let known = launch.frames.get(&pc).cloned();
+        let locals = known.unwrap_or_else(|| {
+            let locals = launch.module().locals(pc).map(Arc::from);
+            launch.frames.insert(pc, locals.clone());
+            locals
+        });
+        let Some((locals, end)) = locals.zip(launch.module().frame_end(used, pc)) else {
+            return Ok(());
+        };
+        let holds = |&(offset, bytes): &(i64, usize)| {
+            let start = end.wrapping_add_signed(offset as isize);
+            (start..start + bytes).contains(&address)
+        };
+        if locals.iter().any(holds) {
+            return Ok(());
+        }
+        let me = thread.who.at(Kind::Read, 0, launch.places.number(pc));
+        let message =
+            "out of bounds: before the start of the local variable that its pointer comes from";
         let mut finding = Finding::new(What::OutOfBounds, message)
             .fix("limit the index to the variable's elements: what lies beside it is overwritten");
         finding.accesses.push(launch.by("use".into(), me));

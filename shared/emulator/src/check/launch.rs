@@ -3,6 +3,7 @@
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::Formal;
 use super::findings::Needs;
@@ -22,6 +23,9 @@ use crate::trace::Tracer;
 
 /// Findings that are kept; of more, the number.
 const KEPT: usize = 20;
+
+/// Where each of a function's variables begins, from the end of its frame on, and its bytes.
+type Locals = Arc<[(i64, usize)]>;
 
 /// What is known of one launch.
 pub(crate) struct LaunchCheck {
@@ -79,6 +83,8 @@ pub(crate) struct LaunchCheck {
     pub(super) barriers: Vec<usize>,
     /// By an instruction: what was left of its first address in local memory, divided by its size.
     pub(super) of_locals: HashMap<usize, usize>,
+    /// Where the function of an instruction has its variables, by what its call returns to: see [`Module::locals`].
+    pub(super) frames: HashMap<usize, Option<Locals>>,
     /// Places of barriers, and of accesses of threads that have ended without, that were looked at.
     pub(super) passed: HashSet<(u16, u16)>,
     /// Reads by `__ldg` and writes of one place, by the places of both.
@@ -190,6 +196,7 @@ impl LaunchCheck {
             unfenced: HashMap::default(),
             barriers: Vec::new(),
             of_locals: HashMap::default(),
+            frames: HashMap::default(),
             passed: HashSet::default(),
             constants: HashMap::default(),
             lucky: HashMap::default(),
