@@ -97,7 +97,7 @@ pub(crate) fn rewrite(
     let mut edits = Edits::new();
     let mut kernels = Vec::new();
     let mut scopes = Vec::new();
-    let mut directive = 0..0;
+    let (mut directive, mut branches) = (0..0, Vec::new());
     for index in 0..tokens.all.len() {
         match (tokens.all[index].kind, tokens.at(index)) {
             (Kind::Include, line) => {
@@ -111,6 +111,12 @@ pub(crate) fn rewrite(
                 let start = tokens.start(index);
                 let line = start..directive_end(text, start);
                 directive = line.clone();
+                if matches!(
+                    tokens.at(index).trim_start_matches(['#', ' ', '\t']),
+                    "else" | "elif" | "endif"
+                ) {
+                    branches.push(line.end);
+                }
                 edits.extend(pragma_in_macro(text, line.clone()));
                 reader.macros.read(&text[line]);
             }
@@ -162,7 +168,21 @@ pub(crate) fn rewrite(
             _ => {}
         }
     }
+    edits.extend(counted_again(text, &edits, &branches));
     Ok(Rewritten { text: apply(text, edits), kernels })
+}
+
+/// Behind each end of a branch of `#if` the number of the next line: in a branch that is left out, lines that were put in count, and
+/// what tells their numbers does not.
+fn counted_again(text: &str, edits: &Edits, branches: &[usize]) -> Edits {
+    let puts_in = edits.iter().filter(|(_, new)| new.contains("\n#line "));
+    let Some(first) = puts_in.map(|(range, _)| range.start).min() else { return Edits::new() };
+    let ends = branches.iter().filter(|&&end| end > first);
+    ends.map(|&end| {
+        let next = text[..end].matches('\n').count() + 2;
+        (end..end, format!("\n#line {next}"))
+    })
+    .collect()
 }
 
 /// Behind the `__global__` of a kernel in a macro, with the macro's place: what the preprocessor leaves of it.
@@ -901,6 +921,15 @@ mod tests {
         );
         let unknown = rewritten("asm(\"tcgen05.dealloc %0;\" :: \"r\"(x));").text;
         assert_eq!(unknown, "(EMU_NEEDS_tcgen05 ::emu::inline_ptx(\"tcgen05.dealloc %0;\", x));");
+    }
+
+    #[test]
+    fn lines_keep_their_numbers_behind_a_branch_that_is_left_out() {
+        let text =
+            "#ifdef A\n#endif\n#ifdef B\nasm(\"membar.gl;\");\n#else // none\nf();\n#endif\ng();";
+        let got = rewritten(text).text;
+        assert!(got.starts_with("#ifdef A\n#endif\n#ifdef B\n"), "{got}");
+        assert!(got.contains("#else // none\n#line 6\nf();\n#endif\n#line 8\ng();"), "{got}");
     }
 
     #[test]

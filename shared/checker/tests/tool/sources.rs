@@ -116,9 +116,10 @@ fn the_text_of_an_asm_may_be_chosen_by_if_and_stands_on_its_lines() {
     let column: usize = place.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
     assert!((20..80).contains(&column), "{told}");
     assert!(told.contains("in k.cu:15:") || told.contains("k.cu:15:"), "{told}");
-    // What is behind the asm keeps its lines.
-    let (_, told) = check(&PTX_BY_IF.replace("if (i < n) y", "y"), words);
-    assert!(told.contains("write of 4 bytes at k.cu:15:"), "{told}");
+    // What is behind the asm keeps its lines, also behind one that is left out.
+    let without = "#ifdef NEVER\n__device__ void f() { asm(\"membar.gl;\"); }\n#endif\n";
+    let (_, told) = check(&(without.to_owned() + &PTX_BY_IF.replace("if (i < n) y", "y")), words);
+    assert!(told.contains("write of 4 bytes at k.cu:18:"), "{told}");
     let (code, told) = check(&PTX_BY_IF.replace("#endif\n", ""), words);
     assert_eq!(code, Some(2), "{told}");
     assert!(
@@ -206,6 +207,52 @@ fn functions_that_are_not_inlined_have_callers() {
     assert_eq!(lines, ["4", "6", "9"], "{told}");
     let (code, told) = check(DEEP, "--grid 1 --block 8 --arg in:f32[8] --arg out:f32[8]");
     assert_eq!(code, Some(0), "{told}");
+}
+
+const TAIL: &str = "__global__ void k(const float* x, float* y, int n) {
+    __shared__ __align__(16) float s[64];
+    int c = threadIdx.x * 4;
+    int4 v{0, 0, 0, 0};
+    if (c < n) v = *reinterpret_cast<const int4*>(&x[c]);
+    if (c + 4 > n) {
+        int bad = LIMIT(c + 4 - n);
+        float* p = reinterpret_cast<float*>(&v);
+        for (int i = 0; i < bad; ++i) p[3 - i] = 0;
+    }
+    *reinterpret_cast<int4*>(&s[c]) = v;
+    __syncthreads();
+    for (int i = 0; i < 4; ++i) y[c + i] = s[c + i];
+}
+__device__ float around(const float* middle, int by) { return middle[by] + middle[0] + middle[-by]; }
+__global__ void stencil(float* y, int by) {
+    float w[9];
+    for (int i = 0; i < 9; ++i) w[i] = i + threadIdx.x;
+    float* middle = &w[4];
+    for (int i = 0; i < by; ++i) middle[i - by] += 1;
+    y[threadIdx.x] = around(middle, by) + around(w + 4, by - 1);
+}
+";
+
+#[test]
+fn a_local_variable_has_a_start() {
+    let words = "--kernel k --grid 1 --block 16 --arg in:f32[64] --arg out:f32[64] --arg 50";
+    let (code, told) = check(TAIL, &format!("{words} -D LIMIT(n)=n"));
+    assert_eq!(code, Some(3), "{told}");
+    let message =
+        "out of bounds: before the start of the local variable that its pointer comes from";
+    assert!(told.contains(message) && told.contains("use at k.cu:9:"), "{told}");
+    let (code, told) = check(TAIL, &format!("{words} -D LIMIT(n)=min(n,4)"));
+    assert_eq!(code, Some(0), "{told}");
+    // Before a pointer to the middle there are elements, too.
+    for by in [1, 4] {
+        let (code, told) = check(
+            TAIL,
+            &format!(
+                "--kernel stencil --grid 1 --block 8 --arg out:f32[8] --arg {by} -D LIMIT(n)=n"
+            ),
+        );
+        assert_eq!(code, Some(0), "{told}");
+    }
 }
 
 const FP8: &str = "#include <cuda_fp8.h>
