@@ -24,8 +24,10 @@
 //! The program runs natively, in this process, with the rights of whoever runs it.
 
 mod arch;
+mod assembly;
 mod built;
 mod cache;
+mod clusters;
 mod compiling;
 mod conditions;
 mod cuts;
@@ -36,10 +38,12 @@ mod headers;
 mod host;
 mod instructions;
 mod limit;
+mod made;
 mod names;
 mod nvcc;
 mod object;
 mod program;
+mod reading;
 mod rewrite;
 mod single;
 mod sources;

@@ -1,13 +1,12 @@
 //! A program: read, compiled, run.
 
-use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use lab_emulator::{Finding, Module, Order, write_atomically};
+use lab_emulator::{Finding, Module, Order};
 use lab_kernel_build::{Build, compile_program};
 
 use crate::Error;
@@ -21,9 +20,11 @@ use crate::headers;
 use crate::host::{self, HOST_TABLE};
 use crate::instructions;
 use crate::limit::limit_memory;
+use crate::made::name_kernels_of_macros;
 use crate::object::{Initialisers, check_shared};
+use crate::reading::program_of;
 use crate::rewrite::Kernel;
-use crate::sources::{CUDA, Sources};
+use crate::sources::Sources;
 use crate::tokens::Tokens;
 
 /// How a program is compiled.
@@ -157,7 +158,10 @@ impl Program {
     /// # Errors
     /// [`Error::File`].
     pub fn kernels(files: &[PathBuf], options: &Options) -> Result<Vec<(PathBuf, Kernel)>, Error> {
-        Ok(Sources::read(files, options, scratch()?.path())?.kernels)
+        let scratch = scratch()?;
+        let mut sources = Sources::read(files, options, scratch.path())?;
+        name_kernels_of_macros(&mut sources, options, scratch.path())?;
+        Ok(sources.kernels)
     }
 
     /// Whether a file defines a function `main`, as far as its text says.
@@ -279,51 +283,11 @@ pub(crate) fn compile_object(
 
 fn compile_at(
     root: &Path,
-    mut sources: Sources,
+    sources: Sources,
     options: &Options,
     scratch: &Path,
 ) -> Result<Vec<u8>, Error> {
-    let standard = options.standard.as_deref().unwrap_or("c++17");
-    // An array larger than a page must not reach over the page that guards a thread's stack.
-    let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
-    flags.extend(options.arch.flags());
-    options.define.iter().try_for_each(|d| definition(d).map(drop))?;
-    refuse_two_values(&options.define)?;
-    let (for_headers, own): (Vec<_>, Vec<_>) =
-        options.define.iter().partition(|d| is_read_by_headers(d));
-    flags.extend(for_headers.iter().map(|d| format!("-D{d}")));
-    let mut libraries = vec!["-pthread".to_owned(), "-lm".into(), "-ldl".into()];
-    let absolute = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
-    flags.extend(options.include.iter().map(|d| format!("-I{}", absolute(d).display())));
-    flags.extend(sources.flags);
-    libraries.extend(sources.libraries);
-    if options.debug {
-        // These come last, and so they count.
-        flags.extend(["-O0", "-fno-inline", "-DEMU_DEBUG"].map(String::from));
-        libraries.push("-DEMU_DEBUG".into());
-    }
-    // Host code of several threads.
-    if sources.units.iter().any(|(text, _)| text.contains("omp.h") || text.contains("#pragma omp"))
-    {
-        flags.push("-fopenmp".into());
-        libraries.push("-fopenmp".into());
-    }
-    let included = format!("#include {:?}\n", instructions_header(root, options.arch)?);
-    // It is C++, and what is C has no kernels.
-    let is_c = |file: &Path| file.extension().is_some_and(|e| e == "c");
-    let defined = own.iter().map(|d| definition(d)).collect::<Result<String, _>>()?;
-    for (text, file) in &mut sources.units {
-        // Behind CUDA's headers: these have names such as N for themselves.
-        text.insert_str(if text.starts_with(CUDA) { CUDA.len() } else { 0 }, &defined);
-        if !is_c(file) {
-            text.insert_str(0, &included);
-        }
-    }
-    if sources.units.iter().any(|(text, file)| is_c(file) && text.contains("cuda")) {
-        sources.units.push(("#include \"runtime/for_c.h\"\n".into(), "for_c.cu".into()));
-    }
-    let prelude = included + CUDA;
-    let program = lab_kernel_build::Program { prelude, units: sources.units, flags, libraries };
+    let program = program_of(root, sources.clone(), options)?;
     let build = if options.plain { Build::Plain } else { Build::Checked };
     let compiled = compile_program(root, &program, build, scratch);
     let refused = |said: String| {
@@ -335,65 +299,6 @@ fn compile_at(
         .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
     check_shared(&bytes, sources.kernels.iter().map(|(_, kernel)| kernel))?;
     Ok(bytes)
-}
-
-/// Whether a name that is defined may be meant for a header that every program begins with.
-fn is_read_by_headers(define: &str) -> bool {
-    ["_", "CUDA", "CCCL", "CUB", "THRUST"].iter().any(|own| define.starts_with(own))
-}
-
-/// `N=4` as a line of the file, `#define N 4`; a name alone is 1, as for a compiler.
-fn definition(define: &str) -> Result<String, Error> {
-    let (name, value) = define.split_once('=').unwrap_or((define, "1"));
-    // A macro with parameters is one, too.
-    let (plain, parameters) = match name.split_once('(') {
-        Some((plain, rest)) => (plain, rest.strip_suffix(')')),
-        None => (name, Some("")),
-    };
-    let is_of = |text: &str, more: &str| {
-        text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || more.contains(c))
-    };
-    let is_name =
-        is_of(plain, "") && plain.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    if !is_name || !parameters.is_some_and(|p| is_of(p, ", .")) || value.contains(['\n', '\r']) {
-        let got = lab_emulator::shown(define, 60);
-        return Err(Error::Refused(format!(
-            "-D: expected NAME or NAME=VALUE in one line, got '{got}'"
-        )));
-    }
-    Ok(format!("#define {name} {value}\n"))
-}
-
-/// Refuses two values of one name: which one counts, a compiler decides by their order.
-fn refuse_two_values(defines: &[String]) -> Result<(), Error> {
-    let split = |d: &'_ str| -> (String, String) {
-        let (name, value) = d.split_once('=').unwrap_or((d, "1"));
-        (name.split('(').next().unwrap_or(name).to_owned(), value.to_owned())
-    };
-    let mut values: HashMap<String, &str> = HashMap::new();
-    for define in defines {
-        let (name, value) = split(define);
-        let first = *values.entry(name).or_insert(define);
-        if split(first).1 != value {
-            let [first, second] = [first, define].map(|d| lab_emulator::shown(d, 60));
-            return Err(Error::Refused(format!(
-                "-D: expected one value of a name, got '{first}' and '{second}'"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// The header that says which instructions an architecture has; it is written once, beside the emulator's own.
-fn instructions_header(root: &Path, arch: Arch) -> Result<PathBuf, Error> {
-    let path = headers::objects(root).join(format!("instructions.{arch}.h"));
-    let text = instructions::definitions(arch);
-    if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
-        return Ok(path);
-    }
-    let refuse = |e: std::io::Error| Error::File { path: path.clone(), reason: e.to_string() };
-    write_atomically(&path, text.as_bytes()).map_err(refuse)?;
-    Ok(path)
 }
 
 static FAULT: OnceLock<String> = OnceLock::new();

@@ -7,12 +7,10 @@
 
 use std::ops::Range;
 
-use lab_ptx::{Given, translate_asm};
-
+use crate::assembly::rewrite_asm;
 use crate::conditions::{List, Macros};
 use crate::cuts::directive_end;
 use crate::facts::Facts;
-use crate::instructions::needs;
 use crate::names::{base_name, source_name};
 use crate::tokens::{Kind, Tokens};
 
@@ -35,6 +33,8 @@ pub struct Kernel {
     pub facts: Facts,
     /// Where it stands, from 1.
     pub line: usize,
+    /// It is made by a macro: which one, by the place in its file.
+    pub in_macro: Option<usize>,
     /// Of a module of PTX, what that says of it.
     pub entry: Option<lab_ptx::Entry>,
 }
@@ -97,6 +97,7 @@ pub(crate) fn rewrite(
     let mut edits = Edits::new();
     let mut kernels = Vec::new();
     let mut scopes = Vec::new();
+    let (mut directive, mut branches) = (0..0, Vec::new());
     for index in 0..tokens.all.len() {
         match (tokens.all[index].kind, tokens.at(index)) {
             (Kind::Include, line) => {
@@ -109,6 +110,13 @@ pub(crate) fn rewrite(
             (Kind::Directive, _) => {
                 let start = tokens.start(index);
                 let line = start..directive_end(text, start);
+                directive = line.clone();
+                if matches!(
+                    tokens.at(index).trim_start_matches(['#', ' ', '\t']),
+                    "else" | "elif" | "endif"
+                ) {
+                    branches.push(line.end);
+                }
                 edits.extend(pragma_in_macro(text, line.clone()));
                 reader.macros.read(&text[line]);
             }
@@ -134,7 +142,12 @@ pub(crate) fn rewrite(
             (_, "__global__") => {
                 let scope = || scopes.iter().map(|(_, name)| name.as_str()).collect();
                 let kernel = reader.kernel(index, &mut edits)?;
-                kernels.extend(kernel.map(|kernel| Kernel { scope: scope(), ..kernel }));
+                let (start, end) = (tokens.start(index), tokens.end(index));
+                let in_macro = directive.contains(&start).then_some(start);
+                if kernel.is_some() && in_macro.is_some() {
+                    edits.push((end..end, format!(" {MADE}({start})")));
+                }
+                kernels.extend(kernel.map(|kernel| Kernel { scope: scope(), in_macro, ..kernel }));
             }
             (_, "__shared__") => {
                 let in_body = scopes.last().is_some_and(|&(is_body, _)| is_body);
@@ -144,7 +157,7 @@ pub(crate) fn rewrite(
             (_, "__noinline__") if tokens.at(index.wrapping_sub(1)) != "(" => {
                 edits.push((tokens.all[index].range.clone(), "__attribute__((noinline))".into()));
             }
-            (_, "asm" | "__asm__" | "__asm") => reader.inline_ptx(index, &mut edits),
+            (_, "asm" | "__asm__" | "__asm") => edits.extend(rewrite_asm(&tokens, index)?),
             // `params.func = (void*)k`
             (_, "func") if matches!(tokens.at(index.wrapping_sub(1)), "." | ">") => {
                 reader.untyped_kernel(index, &mut edits)
@@ -155,7 +168,45 @@ pub(crate) fn rewrite(
             _ => {}
         }
     }
+    edits.extend(counted_again(text, &edits, &branches));
     Ok(Rewritten { text: apply(text, edits), kernels })
+}
+
+/// Behind each end of a branch of `#if` the number of the next line: in a branch that is left out, lines that were put in count, and
+/// what tells their numbers does not.
+fn counted_again(text: &str, edits: &Edits, branches: &[usize]) -> Edits {
+    let puts_in = edits.iter().filter(|(_, new)| new.contains("\n#line "));
+    let Some(first) = puts_in.map(|(range, _)| range.start).min() else { return Edits::new() };
+    let ends = branches.iter().filter(|&&end| end > first);
+    ends.map(|&end| {
+        let next = text[..end].matches('\n').count() + 2;
+        (end..end, format!("\n#line {next}"))
+    })
+    .collect()
+}
+
+/// Behind the `__global__` of a kernel in a macro, with the macro's place: what the preprocessor leaves of it.
+pub(crate) const MADE: &str = "EMU_MADE";
+
+/// The kernels that macros have made, in a text that the preprocessor is done with. One that is written in a way this does
+/// not read is left out.
+pub(crate) fn made_kernels(text: &str, macros: &mut Macros) -> Vec<Kernel> {
+    let tokens = Tokens::read(text);
+    let reader = Reader { tokens: &tokens, hidden: Vec::new(), in_dim3: false, macros };
+    let (mut kernels, mut scopes) = (Vec::new(), Vec::<String>::new());
+    for index in 0..tokens.all.len() {
+        match tokens.at(index) {
+            "{" => scopes.push(namespace(&tokens, index)),
+            "}" => drop(scopes.pop()),
+            MADE => {
+                let kernel = reader.kernel(index, &mut Edits::new()).ok().flatten();
+                let in_macro = tokens.at(index + 2).parse().ok();
+                kernels.extend(kernel.map(|k| Kernel { scope: scopes.concat(), in_macro, ..k }));
+            }
+            _ => {}
+        }
+    }
+    kernels
 }
 
 /// `#define UNROLL #pragma unroll`, which nvcc takes and C++ does not: how far a loop is unrolled changes no result, and other
@@ -412,6 +463,7 @@ impl<'a> Reader<'a> {
                         "alignas",
                         "__block_size__",
                         "__maxnreg__",
+                        MADE,
                     ]
                     .contains(&tokens.at(at - 1));
                     if !is_attribute {
@@ -438,7 +490,11 @@ impl<'a> Reader<'a> {
             ">" => tokens.opening(open - 1).and_then(|i| i.checked_sub(1)),
             _ => Some(open - 1),
         };
-        let Some(name) = name.filter(|&n| tokens.is_word(n)) else { return Ok(None) };
+        let Some(mut name) = name.filter(|&n| tokens.is_word(n)) else { return Ok(None) };
+        // In a macro: twice_##T.
+        while name >= 3 && tokens.at(name - 1) == "#" && tokens.at(name - 2) == "#" {
+            name -= 3;
+        }
         let name = tokens.text[tokens.start(name)..tokens.end(open - 1)].to_owned();
         let (template, template_kinds) = self.template(global)?.into_iter().unzip();
         let template: Vec<String> = template;
@@ -492,6 +548,7 @@ impl<'a> Reader<'a> {
             required,
             facts,
             line,
+            in_macro: None,
             entry: None,
         }))
     }
@@ -662,68 +719,6 @@ impl<'a> Reader<'a> {
         }
         element.trim().to_owned()
     }
-
-    /// `asm volatile("…" : …)`.
-    fn inline_ptx(&self, word: usize, edits: &mut Edits) {
-        let tokens = self.tokens;
-        let open = (word + 1..word + 4).find(|&i| tokens.at(i) == "(");
-        let Some((open, close)) = open.and_then(|o| Some((o, tokens.closing(o)?))) else { return };
-        let text: Vec<&str> = (open + 1..close)
-            .take_while(|&i| tokens.all[i].kind == Kind::Literal)
-            .map(|i| tokens.at(i))
-            .collect();
-        let range = tokens.start(word)..tokens.end(close);
-        let behind = open + 1 + text.len();
-        let given = self.given(behind, close);
-        // In a macro a part of the text may be the macro's.
-        let is_whole = matches!(tokens.at(behind), ":" | "::" | ")");
-        let source: String = text.iter().copied().map(unquoted).collect();
-        let text = text.join(" ");
-        let needs = needs(&text);
-        let new = match translate_asm(&source, &given).filter(|_| is_whole) {
-            Some(body) if needs.is_empty() => format!("do {{ {body}}} while (0)"),
-            Some(body) => format!("do {{ ({needs}(void)0); {{ {body}}} }} while (0)"),
-            None => {
-                let operands = given.iter().map(|g| format!(", {}", g.expression));
-                let call = format!("::emu::inline_ptx({text}{})", operands.collect::<String>());
-                if needs.is_empty() { call } else { format!("({needs}{call})") }
-            }
-        };
-        edits.push((range, new));
-    }
-}
-
-impl Reader<'_> {
-    /// `: "=r"(x) : [of_y] "r"(y), "r"(z) : "memory"`: x, y and z.
-    fn given(&self, from: usize, to: usize) -> Vec<Given> {
-        let tokens = self.tokens;
-        let (mut all, mut at) = (Vec::new(), from);
-        while at < to {
-            if tokens.all[at].kind == Kind::Literal
-                && tokens.at(at + 1) == "("
-                && let Some(close) = tokens.closing(at + 1)
-            {
-                let expression = tokens.text[tokens.end(at + 1)..tokens.start(close)].to_owned();
-                let is_named = at >= 3 && tokens.at(at - 1) == "]" && tokens.at(at - 3) == "[";
-                let name = is_named.then(|| tokens.at(at - 2).to_owned());
-                let constraint = tokens.at(at).trim_matches('"').to_owned();
-                all.push(Given { name, constraint, expression });
-                at = close;
-            }
-            at += 1;
-        }
-        all
-    }
-}
-
-/// What a literal of C++ holds; of what is escaped, what inline PTX has.
-fn unquoted(literal: &str) -> String {
-    if let Some(raw) = literal.strip_prefix('R') {
-        let inner = raw.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')'));
-        return inner.map_or(raw, |(inner, _)| inner).to_owned();
-    }
-    let inner = literal.trim_matches('"');
-    inner.replace("\\\n", "").replace("\\n", "\n").replace("\\t", " ").replace("\\r", "")
 }
 
 /// Words that end a type and are no name.
@@ -915,16 +910,26 @@ mod tests {
         assert_eq!(node, "p.func = k; p->host_gridDim = 1; func = (void*)x;");
         assert_eq!(
             got,
-            "do { [[maybe_unused]] auto emu_o0 = (1); ::emu::ptx::barrier(::emu::ptx::as<uint32_t>(emu_o0)); } \
-             while (0); cudaLaunchKernel(k<T>, g);"
+            "do { [[maybe_unused]] auto emu_o0 = (1); \n#line 1\n              ::emu::ptx::barrier(::emu::ptx::as<uint32_t>\
+             (emu_o0)); } while (0)\n#line 1\n                                       ; cudaLaunchKernel(k<T>, g);"
         );
         let newer = rewritten("asm(\"cp.async.wait_all;\");").text;
         assert_eq!(
             newer,
-            "do { (EMU_NEEDS_cp_async (void)0); { emu_async_commit(), emu_async_wait(0); } } while (0);"
+            "do { (EMU_NEEDS_cp_async (void)0); { \n#line 1\n     emu_async_commit(), emu_async_wait(0); } } while (0)\n\
+             #line 1\n                         ;"
         );
         let unknown = rewritten("asm(\"tcgen05.dealloc %0;\" :: \"r\"(x));").text;
         assert_eq!(unknown, "(EMU_NEEDS_tcgen05 ::emu::inline_ptx(\"tcgen05.dealloc %0;\", x));");
+    }
+
+    #[test]
+    fn lines_keep_their_numbers_behind_a_branch_that_is_left_out() {
+        let text =
+            "#ifdef A\n#endif\n#ifdef B\nasm(\"membar.gl;\");\n#else // none\nf();\n#endif\ng();";
+        let got = rewritten(text).text;
+        assert!(got.starts_with("#ifdef A\n#endif\n#ifdef B\n"), "{got}");
+        assert!(got.contains("#else // none\n#line 6\nf();\n#endif\n#line 8\ng();"), "{got}");
     }
 
     #[test]
@@ -953,8 +958,8 @@ mod tests {
         let got =
             rewritten("asm(\"mov.b32 %[to], %[from];\" : [to] \"=r\"(x) : [from] \"r\"(y));").text;
         assert!(
-            got.ends_with(
-                "::emu::ptx::put(emu_o0, ::emu::ptx::as<uint32_t>(emu_o1)); } while (0);"
+            got.contains(
+                "::emu::ptx::put(emu_o0, ::emu::ptx::as<uint32_t>(emu_o1)); } while (0)\n"
             ),
             "{got}"
         );

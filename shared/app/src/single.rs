@@ -12,11 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lab_emulator::{Config, Finding, Kind, Module, Profile};
 
 use crate::arch::Arch;
+use crate::clusters;
 use crate::compiling::Compiling;
 use crate::cuts::Cuts;
 use crate::fault;
 use crate::given::{Argument, BadArgument, Buffer, Component, Element, Fill, Role, Value};
 use crate::host::{self, HOST_TABLE};
+use crate::made::name_kernels_of_macros;
 use crate::object::Initialisers;
 use crate::program::{compile, first_error, scratch};
 use crate::rewrite::Kernel;
@@ -37,7 +39,7 @@ pub struct Launch {
     pub shared: Option<String>,
     /// All blocks are resident at once.
     pub cooperative: bool,
-    /// Blocks of a cluster.
+    /// Blocks of a cluster, along x: one size, or `x,1,1`. None where the kernel's module says it, or there is none.
     pub cluster: Option<String>,
     /// Arguments of the kernel, in its order or by name.
     pub arguments: Vec<Argument>,
@@ -145,12 +147,15 @@ impl Single {
         options: &Options,
     ) -> Result<Self, Error> {
         let mut sources = Sources::read(&[file.to_owned()], options, scratch)?;
+        name_kernels_of_macros(&mut sources, options, scratch)?;
         let (place, kernel) = find(&sources.kernels, launch)?;
         let (place, kernel) = (place.clone(), kernel.clone());
         if let Some(refusal) = kernel.entry.as_ref().and_then(|entry| entry.refusal.as_ref()) {
             let reason = format!("{}: {refusal}", kernel.shown_name());
             return Err(Error::File { path: file.to_owned(), reason });
         }
+        let cluster = clusters::along_x(&kernel, launch.cluster.as_deref())?;
+        let launch = &Launch { cluster, ..launch.clone() };
         let plan = plan(&kernel, launch)?;
         let launching = text_of(&kernel, launch, &plan);
         if kernel.entry.is_some() {

@@ -24,6 +24,8 @@ pub(crate) struct Sources {
     pub(crate) units: Vec<(String, PathBuf)>,
     /// Every kernel, and the file that it stands in.
     pub(crate) kernels: Vec<(PathBuf, Kernel)>,
+    /// The headers of the program's own, as places name them.
+    pub(crate) files: Vec<PathBuf>,
     /// For the compiler.
     pub(crate) flags: Vec<String>,
     /// For the linker.
@@ -50,8 +52,8 @@ impl Sources {
         scratch: &Path,
     ) -> Result<Self, Error> {
         let (directories, macros) = (&options.include[..], options.macros());
-        let (headers, kernels) = (HashMap::new(), Vec::new());
-        let mut reader = Reader { directories, scratch, cuts, kept, headers, kernels };
+        let (headers, kernels, found) = (HashMap::new(), Vec::new(), Vec::new());
+        let mut reader = Reader { directories, scratch, cuts, kept, headers, kernels, found };
         let mut units = Vec::new();
         for file in files {
             let is_of = |ending: &str| file.extension().is_some_and(|e| e == ending);
@@ -65,7 +67,7 @@ impl Sources {
             let before = if is_cuda { CUDA } else { "" };
             units.push((format!("{before}{text}"), file.clone()));
         }
-        Ok(Self { units, kernels: reader.kernels, ..Self::default() })
+        Ok(Self { units, kernels: reader.kernels, files: reader.found, ..Self::default() })
     }
 
     /// A module of PTX as a program's only file, with `before` at its beginning and `behind` at its end; and what it was
@@ -96,6 +98,8 @@ struct Reader<'a> {
     /// Where the rewritten text of a header lies, and what it defines.
     headers: HashMap<PathBuf, (PathBuf, Macros)>,
     kernels: Vec<(PathBuf, Kernel)>,
+    /// Where the headers were found.
+    found: Vec<PathBuf>,
 }
 
 impl Reader<'_> {
@@ -131,6 +135,7 @@ impl Reader<'_> {
                 required: entry.parameters.len() - entry.hidden,
                 facts: own.map_or_else(Facts::default, |own| own.facts.clone()),
                 line,
+                in_macro: None,
                 entry: Some(entry),
             };
             self.kernels.push((file, kernel));
@@ -185,6 +190,7 @@ impl Reader<'_> {
         self.headers.insert(own.clone(), (written.clone(), Macros::default()));
         let before = macros.clone();
         let text = self.file(&found, macros)?;
+        self.found.push(found);
         self.headers.insert(own, (written.clone(), macros.since(&before)));
         std::fs::write(&written, text)
             .map_err(|e| Error::File { path: written.clone(), reason: e.to_string() })?;

@@ -2,10 +2,12 @@
 #pragma once
 #include "../include/cuda_bf16.h"
 
-#include "half_more.h"
+#include "half_pairs.h"
 
 EMU_HALF_MORE(__nv_bfloat16, __nv_bfloat162)
 EMU_HALF_CASTS(__nv_bfloat16, __nv_bfloat162, bfloat16)
+EMU_HALF_PAIRS(__nv_bfloat16, __nv_bfloat162, bfloat16)
+EMU_HALF_RAW(__nv_bfloat16, __nv_bfloat162, __nv_bfloat16_raw, __nv_bfloat162_raw)
 __forceinline__ __nv_bfloat162 __lowhigh2highlow(__nv_bfloat162 a) {
     return __nv_bfloat162(a.y, a.x);
 }

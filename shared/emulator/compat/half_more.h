@@ -67,8 +67,9 @@ template <class H> __forceinline__ H directed(float exact, int direction) {
     __forceinline__ H2 __h2div(H2 a, H2 b) { return H2(a.x / b.x, a.y / b.y); }                   \
     __forceinline__ H2 __hmax2(H2 a, H2 b) { return H2(__hmax(a.x, b.x), __hmax(a.y, b.y)); }     \
     __forceinline__ H2 __hmin2(H2 a, H2 b) { return H2(__hmin(a.x, b.x), __hmin(a.y, b.y)); }     \
-    __forceinline__ H __hmax_nan(H a, H b) { return __hisnan(a) ? a : __hisnan(b) ? b : __hmax(a, b); } \
-    __forceinline__ H __hmin_nan(H a, H b) { return __hisnan(a) ? a : __hisnan(b) ? b : __hmin(a, b); } \
+    /* Of a NaN and another the sum is the NaN. */                                                \
+    __forceinline__ H __hmax_nan(H a, H b) { return __hisnan(a) || __hisnan(b) ? a + b : __hmax(a, b); } \
+    __forceinline__ H __hmin_nan(H a, H b) { return __hisnan(a) || __hisnan(b) ? a + b : __hmin(a, b); } \
     __forceinline__ H __hadd_sat(H a, H b) { return emu::saturated(a + b); }                      \
     __forceinline__ H __hsub_sat(H a, H b) { return emu::saturated(a - b); }                      \
     __forceinline__ H __hmul_sat(H a, H b) { return emu::saturated(a * b); }                      \

@@ -99,3 +99,7 @@ macro_rules! values {
     };
 }
 for_all_values!(values);
+
+/// What stands in place of a type's name where an access may be before the start of its object: `starts.rs` of
+/// lab-kernel-build writes it.
+pub(crate) const BEFORE: &str = "\u{1}";

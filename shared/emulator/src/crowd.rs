@@ -4,7 +4,8 @@
 //! holds many at once, and some kernels count on that: a block that waits for the sum of a later one, a lock for each
 //! tile. So once a block does nothing but poll for a while, the next block begins, on an OS thread of its own, for its
 //! static shared memory is that thread's; and so on until one can go on. As many are resident at once as a GPU would
-//! hold. Where one OS thread at a time may run, they take turns.
+//! hold. Where one OS thread at a time may run, they take turns. What is said of blocks here holds of clusters likewise, whose
+//! blocks have an OS thread each: while a cluster has its turn, one of these runs.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -84,11 +85,16 @@ pub(crate) enum Turn {
 }
 
 impl Crowd {
-    /// `workers` OS threads run blocks to begin with.
-    pub(crate) fn new(geometry: &Geometry, fixed_shared: usize, workers: u64) -> Self {
-        let capacity = resident_blocks(geometry, fixed_shared).max(workers);
+    /// `workers` OS threads run blocks, or clusters where there are such, to begin with; `alternates`: one at a time.
+    pub(crate) fn new(
+        geometry: &Geometry,
+        fixed_shared: usize,
+        workers: u64,
+        alternates: bool,
+    ) -> Self {
+        let of_cluster = u64::from(geometry.cluster.max(1));
+        let capacity = (resident_blocks(geometry, fixed_shared) / of_cluster).max(workers);
         let state = State { resident: workers, begun: workers, ..State::default() };
-        let alternates = workers == 1;
         Self { state: Mutex::new(state), capacity, alternates }
     }
 

@@ -403,12 +403,12 @@ impl Launch<'_> {
     fn advance(&self, runner: &mut BlockRunner) -> Option<Pause> {
         match runner.run() {
             Ok(Pause::Polling) if self.watched.aborted() => {
-                self.stalled(runner);
+                self.stalled(runner, SPIN, "");
                 None
             }
             Ok(pause) => Some(pause),
             Err(finding) if finding.kind == Kind::Stalled => {
-                self.stalled(runner);
+                self.stalled(runner, &finding.message, &finding.fix);
                 None
             }
             Err(finding) => {
@@ -418,14 +418,12 @@ impl Launch<'_> {
         }
     }
 
-    /// If it was the watchdog that stopped this block, says where it stands.
-    fn stalled(&self, runner: &BlockRunner) {
+    /// If it was the watchdog that stopped this block, says where it stands; `what` has not come about.
+    fn stalled(&self, runner: &BlockRunner, what: &str, fix: &str) {
         if let Some(limit) = self.watched.stalled() {
-            let message = format!(
-                "endless spin: no progress for {} s (LAB_EMULATOR_STALL_SECONDS)",
-                limit.as_secs_f32()
-            );
-            let finding = Finding::new(Kind::Stalled, message).standing(runner.standing());
+            let message =
+                format!("{what} for {} s (LAB_EMULATOR_STALL_SECONDS)", limit.as_secs_f32());
+            let finding = Finding::new(Kind::Stalled, message).standing(runner.standing()).fix(fix);
             self.fail(Failure::Kernel(Box::new(finding)));
         }
     }
@@ -438,21 +436,22 @@ impl Launch<'_> {
         let fixed_shared = self.kernel.module().shared_bytes();
         let all = &Independent {
             next: AtomicU64::new(0),
-            crowd: Crowd::new(&self.geometry, fixed_shared, workers),
+            crowd: Crowd::new(&self.geometry, fixed_shared, workers, workers == 1),
         };
         std::thread::scope(|threads| {
             // Threads that are there already: to begin one takes longer than many a launch.
             rayon::in_place_scope(|scope| {
                 for me in 1..workers {
-                    scope.spawn(move |_| self.work(me, all, threads));
+                    scope.spawn(move |_| self.work(Crew { me, all, threads }));
                 }
-                self.work(0, all, threads);
+                self.work(Crew { me: 0, all, threads });
             });
         });
     }
 
-    /// Runs blocks one after the other, as thread number `me`.
-    fn work<'s>(&'s self, me: u64, all: &'s Independent, threads: &'s Scope<'s, '_>) {
+    /// Runs blocks one after the other.
+    fn work<'s>(&'s self, crew: Crew<'s, '_>) {
+        let Crew { me, all, .. } = crew;
         let _leave = Member(&all.crowd, me);
         let blocks = self.geometry.blocks();
         if all.next.load(Ordering::Relaxed) >= blocks {
@@ -469,20 +468,14 @@ impl Launch<'_> {
                 return;
             }
             runner.start(nth_block(self.options.order, turn, blocks));
-            if !self.run_to_end(me, &mut runner, all, threads) {
+            if !self.run_to_end(&mut runner, crew) {
                 return;
             }
         }
     }
 
     /// False where the launch is over.
-    fn run_to_end<'s>(
-        &'s self,
-        me: u64,
-        runner: &mut BlockRunner,
-        all: &'s Independent,
-        threads: &'s Scope<'s, '_>,
-    ) -> bool {
+    fn run_to_end<'s>(&'s self, runner: &mut BlockRunner, crew: Crew<'s, '_>) -> bool {
         let mut waits = Waits::default();
         loop {
             match self.advance(runner) {
@@ -495,8 +488,8 @@ impl Launch<'_> {
                     return false;
                 }
                 Some(Pause::Restless) => {
-                    if waits.enough(runner, all.crowd.alternates())
-                        && !self.let_others(me, runner, all, threads)
+                    if waits.enough(runner, crew.all.crowd.alternates())
+                        && !self.let_others(runner, crew)
                     {
                         return false;
                     }
@@ -508,22 +501,21 @@ impl Launch<'_> {
         }
     }
 
-    /// The block of thread `me` waits: others have their turn, or begin. False where the launch is over.
-    fn let_others<'s>(
-        &'s self,
-        me: u64,
-        runner: &mut BlockRunner,
-        all: &'s Independent,
-        threads: &'s Scope<'s, '_>,
-    ) -> bool {
-        let more = all.next.load(Ordering::Relaxed) < self.geometry.blocks();
+    /// The block, or a block of the cluster, that this thread runs waits: others have their turn, or begin. False where the launch
+    /// is over.
+    fn let_others<'s>(&'s self, runner: &mut BlockRunner, crew: Crew<'s, '_>) -> bool {
+        let Crew { me, all, threads } = crew;
+        let size = u64::from(self.geometry.cluster.max(1));
+        let more = all.next.load(Ordering::Relaxed) < self.geometry.blocks() / size;
         runner.lets_others();
         let turn = match all.crowd.pass(me, more, &self.watched) {
             Turn::Another(new) => {
                 let builder = std::thread::Builder::new().stack_size(256 * 1024);
-                if let Err(error) =
-                    builder.spawn_scoped(threads, move || self.work(new, all, threads))
-                {
+                let begin = move || {
+                    let crew = Crew { me: new, ..crew };
+                    if size > 1 { self.work_clusters(crew) } else { self.work(crew) }
+                };
+                if let Err(error) = builder.spawn_scoped(threads, begin) {
                     self.fail(Failure::Host(error));
                     return false;
                 }
@@ -542,32 +534,51 @@ impl Launch<'_> {
         self.together(self.geometry.blocks() as u32, 0, None);
     }
 
-    /// One cluster after the other, each as a cooperative launch of its own.
+    /// One cluster after the other, each as a cooperative launch of its own; once one waits for another, several at once, as
+    /// blocks do ([`crate::crowd`]).
     fn clusters(&self) {
+        // Of a checked launch one OS thread at a time runs.
+        let alternates = self.options.threads <= 1;
+        let fixed_shared = self.kernel.module().shared_bytes();
+        let all = &Independent {
+            next: AtomicU64::new(0),
+            crowd: Crowd::new(&self.geometry, fixed_shared, 1, alternates),
+        };
+        std::thread::scope(|threads| self.work_clusters(Crew { me: 0, all, threads }));
+    }
+
+    /// Runs clusters one after the other.
+    fn work_clusters<'s>(&'s self, crew: Crew<'s, '_>) {
+        let Crew { me, all, .. } = crew;
+        let _leave = Member(&all.crowd, me);
         let size = self.geometry.cluster;
         let clusters = self.geometry.blocks() / u64::from(size);
-        for turn in 0..clusters {
-            let nth = nth_block(self.options.order, turn, clusters);
-            let cluster = Arc::new(Cluster::new(size));
-            self.together(size, nth * u64::from(size), Some(&cluster));
-            if self.watched.aborted() {
+        loop {
+            if all.crowd.alternates() && !matches!(all.crowd.rest(me, &self.watched), Turn::Own) {
                 return;
             }
+            let turn = all.next.fetch_add(1, Ordering::Relaxed);
+            if turn >= clusters || self.watched.aborted() {
+                return;
+            }
+            let nth = nth_block(self.options.order, turn, clusters);
+            let cluster = Arc::new(Cluster::new(size));
+            self.together(size, nth * u64::from(size), Some((&cluster, crew)));
         }
     }
 
     /// Blocks from number `first` on, all resident.
-    fn together(&self, blocks: u32, first: u64, cluster: Option<&Arc<Cluster>>) {
-        let baton = Baton::new(blocks, self.options, cluster.is_some());
+    fn together<'s>(&'s self, blocks: u32, first: u64, within: Within<'_, 's, '_>) {
+        let baton = Baton::new(blocks, self.options, within.is_some());
         std::thread::scope(|scope| {
             for block in 0..blocks {
                 let builder = std::thread::Builder::new().stack_size(256 * 1024);
                 let baton = &baton;
-                let run = move || self.resident(block, first, baton, cluster);
+                let run = move || self.resident(block, first, baton, within);
                 if let Err(error) = builder.spawn_scoped(scope, run) {
                     self.fail(Failure::Host(error));
                     baton.give_up();
-                    if let Some(cluster) = cluster {
+                    if let Some((cluster, _)) = within {
                         cluster.stay((blocks - block) as usize);
                     }
                     break;
@@ -576,21 +587,21 @@ impl Launch<'_> {
         });
     }
 
-    fn resident(&self, block: u32, first: u64, baton: &Baton, cluster: Option<&Arc<Cluster>>) {
-        let runner = self.run_resident(block, first, baton, cluster);
-        if let Some(cluster) = cluster {
+    fn resident<'s>(&'s self, block: u32, first: u64, baton: &Baton, within: Within<'_, 's, '_>) {
+        let runner = self.run_resident(block, first, baton, within);
+        if let Some((cluster, _)) = within {
             cluster.stay(1);
         }
         drop(runner);
     }
 
     /// Runs a block to its end, and gives back the runner, which holds the block's memory.
-    fn run_resident(
-        &self,
+    fn run_resident<'s>(
+        &'s self,
         block: u32,
         first: u64,
         baton: &Baton,
-        cluster: Option<&Arc<Cluster>>,
+        within: Within<'_, 's, '_>,
     ) -> Option<BlockRunner> {
         let _enlisted = self.watched.enlist();
         let _leave = Leave(baton, block);
@@ -598,7 +609,7 @@ impl Launch<'_> {
         let runner = if self.watched.aborted() {
             None
         } else {
-            self.runner(cluster.map(|c| (c.clone(), block)))
+            self.runner(within.map(|(c, _)| (c.clone(), block)))
         };
         let Some(mut runner) = runner else {
             baton.give_up();
@@ -606,29 +617,40 @@ impl Launch<'_> {
         };
         runner.join_cluster();
         // All of a cluster have their memory before the first runs.
-        if cluster.is_some() && !matches!(baton.meet(block), Meeting::Everybody(_)) {
+        if within.is_some() && !matches!(baton.meet(block), Meeting::Everybody(_)) {
             return Some(runner);
         }
-        self.run_together(&mut runner, block, first, baton, cluster);
-        if let Some(cluster) = cluster {
+        self.run_together(&mut runner, block, first, baton, within);
+        if let Some((cluster, _)) = within {
             cluster.exit(block);
         }
         Some(runner)
     }
 
-    fn run_together(
-        &self,
+    fn run_together<'s>(
+        &'s self,
         runner: &mut BlockRunner,
         block: u32,
         first: u64,
         baton: &Baton,
-        cluster: Option<&Arc<Cluster>>,
+        within: Within<'_, 's, '_>,
     ) {
         runner.start(first + u64::from(block));
+        let (cluster, crew) = within.unzip();
+        let mut waits = Waits::default();
         loop {
             match self.advance(runner) {
                 Some(Pause::Done) => return,
-                Some(Pause::Polling | Pause::Restless) => baton.pass(block),
+                Some(Pause::Restless) => {
+                    if let Some(crew) = crew
+                        && waits.enough(runner, crew.all.crowd.alternates())
+                        && !self.let_others(runner, crew)
+                    {
+                        return baton.give_up();
+                    }
+                    baton.pass(block);
+                }
+                Some(Pause::Polling) => baton.pass(block),
                 Some(Pause::Awaiting(_)) if runner.hurry() => {}
                 Some(Pause::Awaiting(events)) => {
                     if baton.pass_idle(block, events, cluster) && !runner.disappoint() {
@@ -661,14 +683,28 @@ impl Launch<'_> {
                 None => return baton.give_up(),
             }
             if self.watched.aborted() {
-                self.stalled(runner);
+                self.stalled(runner, SPIN, "");
                 return baton.give_up();
             }
         }
     }
 }
 
-/// The blocks of a launch that is not cooperative.
+/// What has not come about where a block waits for what nobody does.
+const SPIN: &str = "endless spin: no progress";
+
+/// A thread of those that run a launch's blocks or clusters, by its number.
+#[derive(Clone, Copy)]
+struct Crew<'s, 'e> {
+    me: u64,
+    all: &'s Independent,
+    threads: &'s Scope<'s, 'e>,
+}
+
+/// The cluster that a block is of, and who runs that.
+type Within<'a, 's, 'e> = Option<(&'a Arc<Cluster>, Crew<'s, 'e>)>;
+
+/// The blocks or clusters of a launch that is not cooperative.
 struct Independent {
     /// Which takes its turn next.
     next: AtomicU64,

@@ -444,8 +444,15 @@ fn beyond_local(thread: &mut Running, address: *const c_void, type_name: *const 
     let type_name = copy_literal(type_name);
     let pc = thread.pc();
     let Some((check, own)) = thread.check() else { return };
-    let type_name = type_name.trim_matches('\'');
-    if let Err(found) = check.beyond_local(own, address as usize, type_name, pc) {
+    let here = 0u8;
+    let found = match type_name.as_str() {
+        abi::BEFORE => {
+            let used = &raw const here as usize..own.stack.end;
+            check.before_local(own, address as usize, used, pc)
+        }
+        name => check.beyond_local(own, address as usize, name.trim_matches('\''), pc),
+    };
+    if let Err(found) = found {
         thread.fail(Fault::Found(found));
     }
 }

@@ -185,6 +185,7 @@ compile_error!("the emulator knows 64-bit Linux only: signals, thread-local stor
 mod abi;
 mod access;
 mod block;
+mod callers;
 mod check;
 mod clock;
 mod cluster;
@@ -196,6 +197,7 @@ mod grid;
 mod grids;
 mod hooks;
 mod input;
+mod locals;
 mod matrix;
 mod memory;
 mod module;

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, OsString, c_char, c_void};
 use std::fs::File;
 use std::io::{ErrorKind, Seek, Write};
+use std::ops::Range;
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -13,6 +14,8 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use sha2::{Digest, Sha256};
 
 use crate::abi::{CONTRACT_HASH, Runtime};
+use crate::callers::Unwinder;
+use crate::locals;
 use crate::matrix::{Row, Share};
 use crate::names::Names;
 use crate::report::Suspect;
@@ -160,6 +163,7 @@ pub struct Module {
     image: OnceLock<Image>,
     bytes: &'static [u8],
     symbols: OnceLock<Symbols>,
+    unwinder: OnceLock<Option<Unwinder>>,
     names: OnceLock<Names>,
     checked: bool,
     /// A line each: place, a space, name.
@@ -245,6 +249,7 @@ impl Module {
                 image: OnceLock::new(),
                 bytes,
                 symbols: OnceLock::new(),
+                unwinder: OnceLock::new(),
                 names: OnceLock::new(),
                 checked: library.get::<*const u8>(b"emu_checked\0").is_ok(),
                 suspects: match library.get::<*const c_char>(b"emu_suspects\0") {
@@ -381,6 +386,30 @@ impl Module {
         // A function of a header that is not inlined ends there: what it was called for says more than what it called.
         let own = within.iter().find(|place| !is_header(place)).or(within.last());
         own.cloned().unwrap_or(place)
+    }
+
+    /// Who has called the function in which a call returns to `pc`, and who has called that, as far as the kernel, which is at
+    /// `kernel` from the object's base: return addresses. `stack`: what the running thread has used of its own.
+    pub(crate) fn callers(&self, stack: Range<usize>, pc: usize, kernel: usize) -> Vec<usize> {
+        let image = self.image();
+        let unwinder = self.unwinder.get_or_init(|| Unwinder::read(self.bytes));
+        let Some(unwinder) = unwinder else { return Vec::new() };
+        // SAFETY: the thread that runs has asked; the text is this object's.
+        unsafe { unwinder.callers(stack, pc, kernel, image.base, image.text) }
+    }
+
+    /// Where the function in which a call returns to `pc` has its variables on the stack: from the end of its frame on, and so
+    /// many bytes. `None` where that is not known of each.
+    pub(crate) fn locals(&self, pc: usize) -> Option<Vec<(i64, usize)>> {
+        locals::locals(self.bytes, self.offset(pc).checked_sub(1)?)
+    }
+
+    /// Where the frame of that function ends, which has just called the runtime. `stack`: what the running thread has used.
+    pub(crate) fn frame_end(&self, stack: Range<usize>, pc: usize) -> Option<usize> {
+        let image = self.image();
+        let unwinder = self.unwinder.get_or_init(|| Unwinder::read(self.bytes)).as_ref()?;
+        // SAFETY: the thread that runs has asked; the text is this object's.
+        unsafe { unwinder.frame_end(stack, pc, image.base, image.text) }
     }
 
     fn symbols(&self) -> &Symbols {

@@ -323,6 +323,16 @@ fn place_of(unit: &Unit<Reader>, entry: &Entry<'_>) -> Option<Place> {
     None
 }
 
+/// So many bytes a variable has.
+pub(crate) fn bytes_of(
+    dwarf: &gimli::Dwarf<Reader>,
+    unit: &Unit<Reader>,
+    variable: &Entry<'_>,
+) -> Option<usize> {
+    let ty = type_of(dwarf, unit, &origin(unit, variable).ok()?)?;
+    Some(ty.bytes * ty.dims.iter().product::<usize>())
+}
+
 fn type_of(dwarf: &gimli::Dwarf<Reader>, unit: &Unit<Reader>, entry: &Entry<'_>) -> Option<Type> {
     let mut entry = entry.clone();
     let mut dims = Vec::new();

@@ -141,7 +141,9 @@ impl Running {
         pc: usize,
     ) {
         let Some((check, thread)) = self.check() else { return };
-        if let Err(finding) = check.access(thread, address, bytes, kind, how, pc) {
+        if let Err(mut finding) = check.access(thread, address, bytes, kind, how, pc) {
+            let here = 0u8;
+            check.name_callers(&mut finding, &raw const here as usize..thread.stack.end, pc);
             self.pc = pc;
             self.fail(Fault::Found(finding));
         }

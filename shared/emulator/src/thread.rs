@@ -58,7 +58,10 @@ pub(crate) enum Fault {
         address: Option<usize>,
     },
     StackOverflow,
-    Interrupted,
+    /// Stopped by the watchdog; `polls`: it had let others run, for it waits for them.
+    Interrupted {
+        polls: bool,
+    },
     NotInOwnMask {
         op: &'static str,
         mask: u32,
@@ -217,7 +220,8 @@ impl fmt::Display for Fault {
             Self::StackOverflow => {
                 write!(f, "stack overflow: a thread has {} bytes", STACK_BYTES)
             }
-            Self::Interrupted => write!(f, "endless loop"),
+            Self::Interrupted { polls: true } => write!(f, "endless spin: no progress"),
+            Self::Interrupted { polls: false } => write!(f, "no end"),
             Self::NotInOwnMask { op, mask } => {
                 write!(f, "{op} by a lane that its mask {mask:#010x} does not name")
             }

@@ -321,7 +321,9 @@ unsafe fn interrupt(
     let fault = match signal {
         // Not while the runtime itself runs: it would be left half done. Asked again soon.
         s if s == interrupt_signal() && !in_kernel => return false,
-        s if s == interrupt_signal() => Fault::Interrupted,
+        s if s == interrupt_signal() => {
+            Fault::Interrupted { polls: thread.state == State::Polling }
+        }
         _ if thread.guard.contains(&address) => Fault::StackOverflow,
         libc::SIGSEGV | libc::SIGBUS => {
             Fault::Signal { name: "access to an invalid address", address: known }

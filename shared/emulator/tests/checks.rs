@@ -134,6 +134,17 @@ fn an_address_that_belongs_to_nobody() {
         let finding = only("reads_at", read_at(x, out, index));
         assert_eq!((finding.kind, finding.message.as_str()), (Kind::OutOfBounds, said));
     }
+    // 400 bytes behind `out`, which need not be what it missed.
+    let far = (out as isize - x as isize) / 4 + 101;
+    let expected = match far * 4 - 20 {
+        distance @ 0.. => format!("; or {distance} bytes past the end of x: which pointer"),
+        _ => format!("; or {} bytes before the start of x: which pointer", -far * 4),
+    };
+    let finding = only("reads_at", read_at(x, out, far as i32));
+    assert!(finding.message.contains("400 bytes past the end of out, which"), "{finding}");
+    assert!(finding.message.contains(&expected), "{finding}");
+    let near = only("reads_at", read_at(x, out, far as i32 - 50));
+    assert!(!near.message.contains(" or "), "{near}");
     let null = only("reads_at", read_at(std::ptr::null_mut(), out, 3));
     assert_eq!(null.message, "null pointer: address 0xc belongs to no allocation (x is null)");
     let wild = only("reads_at", read_at(x, out, 1 << 30));

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use crate::common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Config, Findings, Kind, LaunchError, Module, Options, Order};
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "ring<NONE>",
     "ring<NO_FIRST_SYNC>",
     "ring<NO_SECOND_SYNC>",
@@ -15,6 +15,7 @@ const NAMES: [&str; 9] = [
     "ring<NOT_SHARED>",
     "through_global",
     "some_exit",
+    "waits_for",
 ];
 
 static CHECKED: LazyLock<Arc<Module>> = LazyLock::new(|| checked("clusters.cu", &NAMES));
@@ -126,6 +127,47 @@ fn blocks_that_have_exited_are_not_waited_for() {
             run(module, "some_exit", &config(4, 4), &mut [arg(&mut p)], &options).unwrap();
             assert_eq!(arrays.read(out), [0.0, 1.0, 1.0, 1.0]);
         }
+    }
+}
+
+/// Whatever order they come in, clusters that wait for one another are resident at once.
+#[test]
+fn a_cluster_may_wait_for_a_later_one() {
+    const CLUSTERS: i32 = 12;
+    for options in options() {
+        for (module, distance) in [&*PLAIN, &*CHECKED].into_iter().flat_map(|m| [(m, 1), (m, -1)]) {
+            let mut arrays = Arrays::new();
+            let (flags, out) = (arrays.of(&[0; CLUSTERS as usize]), arrays.unwritten::<i32>(24));
+            let (mut p, mut q, mut distance) = (flags, out, distance);
+            let mut arguments = [arg(&mut p), arg(&mut q), arg(&mut distance)];
+            match run(module, "waits_for", &config(24, 2), &mut arguments, &options) {
+                Ok(()) => {}
+                Err(error) => {
+                    let found = findings(Err(error));
+                    let is_formal = |f: &lab_emulator::Finding| {
+                        f.kind == Kind::AwaitsBlock && f.formal.is_some()
+                    };
+                    assert!(found.all.iter().all(is_formal), "{distance}, {options:?}: {found}");
+                }
+            }
+            let of = |block: i32| match distance {
+                1 => CLUSTERS - block / 2,
+                _ => block / 2 + 1,
+            };
+            let expected: Vec<i32> = (0..24).map(of).collect();
+            assert_eq!(arrays.read(out), expected, "{distance}, {options:?}");
+        }
+    }
+    // One that waits for itself waits for ever.
+    let stall_limit = std::time::Duration::from_millis(300);
+    for module in [&*PLAIN, &*CHECKED] {
+        let mut arrays = Arrays::new();
+        let (mut p, mut q, mut distance) = (arrays.of(&[0; 4]), arrays.unwritten::<i32>(8), 0);
+        let mut arguments = [arg(&mut p), arg(&mut q), arg(&mut distance)];
+        let options = Options { stall_limit, ..Options::default() };
+        let outcome = run(module, "waits_for", &config(8, 2), &mut arguments, &options);
+        let found = findings(outcome);
+        assert!(found.all.iter().any(|f| f.message.starts_with("endless spin")), "{found}");
     }
 }
 

@@ -6,10 +6,12 @@ use crate::common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Kind, LaunchError, Module, Options};
 
 const FILE: &str = "../compat/compat.cu";
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 12] = [
     "integers",
     "numbers",
     "halves",
+    "narrowed",
+    "widened",
     "groups",
     "atomics",
     "vectors",
@@ -35,6 +37,80 @@ fn intrinsics_give_what_cuda_documents() {
             let mut p = out;
             run(module, name, &plain(1, 32), &mut [arg(&mut p)], &Options::default()).unwrap();
             assert_eq!(arrays.read(out), [0; 32], "{name}: lines of compat.cu");
+        }
+    }
+}
+
+/// What a number of 8 bits is, by its definition; of so many bits of exponent and mantissa.
+fn value_of(bits: u8, exponent_bits: i32, mantissa_bits: i32) -> f64 {
+    let bias = (1 << (exponent_bits - 1)) - 1;
+    let (exponent, mantissa) = (
+        i32::from(bits >> mantissa_bits) & ((1 << exponent_bits) - 1),
+        bits & ((1 << mantissa_bits) - 1),
+    );
+    let last = exponent == (1 << exponent_bits) - 1;
+    let magnitude = match (exponent_bits, last, mantissa) {
+        (4, true, 7) | (5, true, 1..) => f64::NAN,
+        (5, true, 0) => f64::INFINITY,
+        _ => {
+            let whole = f64::from(mantissa)
+                + if exponent > 0 { f64::from(1 << mantissa_bits) } else { 0.0 };
+            whole * f64::powi(2.0, exponent.max(1) - bias - mantissa_bits)
+        }
+    };
+    if bits >> 7 == 1 { -magnitude } else { magnitude }
+}
+
+/// The nearest of these numbers, at a tie the even one; `beyond` behind the middle between the largest and what would be next.
+fn nearest(x: f64, finite: &[f64], beyond: u8) -> u8 {
+    let sign = u8::from(x.is_sign_negative()) << 7;
+    let (x, largest) = (x.abs(), finite.len() - 1);
+    let limit = finite[largest] + (finite[largest] - finite[largest - 1]) / 2.0;
+    let above = finite.partition_point(|&v| v < x);
+    sign | match above {
+        0 => 0,
+        _ if x > limit || x == limit && largest % 2 == 1 => beyond,
+        _ if above > largest => largest as u8,
+        _ => {
+            let (low, high) = (x - finite[above - 1], finite[above] - x);
+            let is_low = low < high || low == high && (above - 1) % 2 == 0;
+            (if is_low { above - 1 } else { above }) as u8
+        }
+    }
+}
+
+#[test]
+fn numbers_of_eight_bits_are_the_nearest_of_all() {
+    for module in both() {
+        let mut arrays = Arrays::new();
+        let (bytes, values) =
+            (arrays.unwritten::<[u8; 4]>(65536), arrays.unwritten::<[f32; 2]>(256));
+        let (mut p, mut q) = (bytes, values);
+        run(module, "narrowed", &plain(1, 256), &mut [arg(&mut p)], &Options::default()).unwrap();
+        run(module, "widened", &plain(1, 256), &mut [arg(&mut q)], &Options::default()).unwrap();
+        let (bytes, values) = (arrays.read(bytes), arrays.read(values));
+        for (kind, (e, m, infinity)) in [(4, 3, 0x7f), (5, 2, 0x7c)].into_iter().enumerate() {
+            for bits in 0..=255u8 {
+                let (got, expected) =
+                    (f64::from(values[usize::from(bits)][kind]), value_of(bits, e, m));
+                assert!(
+                    got == expected || got.is_nan() && expected.is_nan(),
+                    "{bits:#x}: {got}, {expected}"
+                );
+            }
+            let finite: Vec<f64> =
+                (0..128).map(|bits| value_of(bits, e, m)).take_while(|v| v.is_finite()).collect();
+            let largest = finite.len() as u8 - 1;
+            for half in 0..=u16::MAX {
+                let x = half::f16::from_bits(half).to_f64();
+                let both = if x.is_nan() {
+                    [0x7f; 2]
+                } else {
+                    [infinity, largest].map(|beyond| nearest(x, &finite, beyond))
+                };
+                let got = &bytes[usize::from(half)][2 * kind..][..2];
+                assert_eq!(got, both, "{x} of {half:#06x}, {e} bits of exponent");
+            }
         }
     }
 }

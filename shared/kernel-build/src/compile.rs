@@ -1,6 +1,6 @@
 //! Compiles a kernel file for the emulator.
 //!
-//! What stands in this file, in `common.rs`, `signature.rs`, `tools.rs` and `waits.rs` decides what an object holds: all
+//! What stands in this file, in `common.rs`, `signature.rs`, `starts.rs`, `tools.rs` and `waits.rs` decides what an object holds: all
 //! go into the hash by which objects are kept.
 
 use std::fmt::Write as _;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::prelude::Prelude;
+use crate::starts::watch_starts;
 use crate::tools::{Build, Common, Tools, kernel_flags, no_compiler, run, write};
 use crate::waits::mark_waits;
 use crate::{shared_directory, signature, stem, texts};
@@ -240,7 +241,9 @@ impl Tools<'_> {
         let code = with_first_symbols(with_aligned_shared(code));
         let code = match build {
             Build::Plain => code,
-            Build::Checked => mark_waits(&prepare_for_checks(&code, !writes_pattern(source))),
+            Build::Checked => {
+                watch_starts(&mark_waits(&prepare_for_checks(&code, !writes_pattern(source))))
+            }
         };
         write(assembly, &(code + debug))?;
         Ok(said)

@@ -37,6 +37,7 @@ mod compile;
 mod first_use;
 mod prelude;
 mod signature;
+mod starts;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -387,6 +388,7 @@ impl Kept {
             include_str!("common.rs"),
             include_str!("compile.rs"),
             include_str!("signature.rs"),
+            include_str!("starts.rs"),
             include_str!("tools.rs"),
             include_str!("waits.rs"),
         ];

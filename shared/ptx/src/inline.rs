@@ -9,10 +9,11 @@ use crate::statement::{Statement, statements};
 use crate::text::{Given, Text, cpp_name, of_register};
 
 /// The statements of C++ that do what a text does, without its quotes; `None` if there is an instruction that is not known.
-pub fn translate_asm(text: &str, given: &[Given]) -> Option<String> {
+/// Each stands behind the number of the literal that it begins in, from 0, where [`crate::NEXT_LITERAL`] stands between two.
+pub fn translate_asm(text: &str, given: &[Given]) -> Option<Vec<(usize, String)>> {
     let statements = statements(text)?;
     let (mut registers, mut labels) = (HashMap::new(), Vec::new());
-    for statement in &statements {
+    for (_, statement) in &statements {
         match statement {
             Statement::Registers(kind, declared) => {
                 let cpp = of_register(kind)?;
@@ -25,7 +26,7 @@ pub fn translate_asm(text: &str, given: &[Given]) -> Option<String> {
         }
     }
     let text = Text { given, registers: vec![registers], ..Text::default() };
-    let kept: Vec<String> = statements.iter().flat_map(|one| text.read_later(one)).collect();
+    let kept: Vec<String> = statements.iter().flat_map(|(_, one)| text.read_later(one)).collect();
     let mut body = String::new();
     if !labels.is_empty() {
         body += &format!("__label__ {}; ", labels.join(", "));
@@ -34,7 +35,7 @@ pub fn translate_asm(text: &str, given: &[Given]) -> Option<String> {
         Statement::Instruction(own) => own.words[1..].iter().any(|word| word == "cc"),
         _ => false,
     };
-    if statements.iter().any(carries) {
+    if statements.iter().any(|(_, one)| carries(one)) {
         body += "[[maybe_unused]] bool emu_carry = false; ";
     }
     for (n, Given { constraint, expression, .. }) in given.iter().enumerate() {
@@ -44,8 +45,9 @@ pub fn translate_asm(text: &str, given: &[Given]) -> Option<String> {
         let kind = if is_variable { "auto&&" } else { "auto" };
         body += &format!("[[maybe_unused]] {kind} emu_o{n} = ({expression}); ");
     }
-    for statement in statements {
-        body += &match statement {
+    let mut all = vec![(0, body)];
+    for (literal, statement) in statements {
+        let own = match statement {
             Statement::Open => "{ ".to_owned(),
             Statement::Close => "} ".to_owned(),
             // A label stands before a statement.
@@ -59,8 +61,9 @@ pub fn translate_asm(text: &str, given: &[Given]) -> Option<String> {
             }
             Statement::Instruction(instruction) => text.instruction(&instruction)?,
         };
+        all.push((literal, own));
     }
-    Some(body)
+    Some(all)
 }
 
 #[cfg(test)]
@@ -72,7 +75,17 @@ mod tests {
             let constraint = if *e == "y" { "r" } else { "=r" }.into();
             Given { name: None, constraint, expression: (*e).to_owned() }
         };
-        translate_asm(text, &given.iter().map(one).collect::<Vec<_>>())
+        let all = translate_asm(text, &given.iter().map(one).collect::<Vec<_>>())?;
+        Some(all.into_iter().map(|(_, own)| own).collect())
+    }
+
+    #[test]
+    fn an_instruction_stands_in_the_literal_that_it_begins_in() {
+        let text = "{ // two\n|bar.sync 0;\n|membar.g|l; /* three | */ membar.cta; } // |";
+        let text = text.replace('|', &crate::NEXT_LITERAL.to_string());
+        let all = translate_asm(&text, &[]).unwrap();
+        let literals: Vec<usize> = all.iter().map(|(literal, _)| *literal).collect();
+        assert_eq!(literals, [0, 0, 1, 2, 4, 4], "{all:?}");
     }
 
     #[test]

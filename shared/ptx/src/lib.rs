@@ -32,4 +32,5 @@ mod warps;
 pub use cpp::{Global, SCOPE, Translated, type_macro};
 pub use inline::translate_asm;
 pub use module::{Entry, Error, Module, Parameter, Place};
+pub use statement::NEXT_LITERAL;
 pub use text::Given;

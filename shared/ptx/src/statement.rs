@@ -57,12 +57,25 @@ pub(crate) enum Value {
     Nowhere,
 }
 
-/// The statements of a text without its quotes; `None` where it is none that is understood.
-pub(crate) fn statements(text: &str) -> Option<Vec<Statement>> {
+/// Where a text goes on in its next literal of C++.
+pub const NEXT_LITERAL: char = '\u{E000}';
+
+/// The statements of a text without its quotes, each with the number of the literal that it begins in; `None` where it is
+/// none that is understood.
+pub(crate) fn statements(text: &str) -> Option<Vec<(usize, Statement)>> {
     let text = without_comments(text);
     let mut all = Vec::new();
-    let mut rest = text.trim();
+    // A literal may end within a word.
+    let whole = text.replace(NEXT_LITERAL, "");
+    let begins: Vec<usize> = text
+        .match_indices(NEXT_LITERAL)
+        .enumerate()
+        .map(|(before, (at, _))| at - before * NEXT_LITERAL.len_utf8())
+        .collect();
+    let mut rest = whole.trim();
+    let end = whole.trim_end().len();
     while !rest.is_empty() {
+        let literal = begins.partition_point(|&begin| begin <= end - rest.len());
         let (statement, len) = match rest.as_bytes()[0] {
             b'{' => (Some(Statement::Open), 1),
             b'}' => (Some(Statement::Close), 1),
@@ -75,7 +88,7 @@ pub(crate) fn statements(text: &str) -> Option<Vec<Statement>> {
                 }
             },
         };
-        all.extend(statement);
+        all.extend(statement.map(|statement| (literal, statement)));
         rest = rest[len..].trim_start();
     }
     Some(all)
@@ -87,11 +100,15 @@ pub(crate) fn without_comments(text: &str) -> String {
     let (mut rest, mut in_string) = (text, false);
     while let Some(c) = rest.chars().next() {
         let len = match c {
-            _ if !in_string && rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            _ if !in_string && rest.starts_with("//") => {
+                let len = rest.find('\n').unwrap_or(rest.len());
+                own.extend(rest[..len].chars().filter(|c| *c == NEXT_LITERAL));
+                len
+            }
             _ if !in_string && rest.starts_with("/*") => {
                 let len = rest.find("*/").map_or(rest.len(), |at| at + 2);
                 own.push(' ');
-                own.extend(rest[..len].chars().filter(|c| *c == '\n'));
+                own.extend(rest[..len].chars().filter(|c| ['\n', NEXT_LITERAL].contains(c)));
                 len
             }
             c => {

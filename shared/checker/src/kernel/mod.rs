@@ -46,7 +46,7 @@ pub struct Arguments {
     /// All blocks at once, for a grid-wide sync
     #[arg(long)]
     cooperative: bool,
-    /// Blocks of a cluster, along x
+    /// Blocks of a cluster, along x [default: what a module's .reqnctapercluster says]
     #[arg(long, value_name = "BLOCKS", allow_hyphen_values = true)]
     cluster: Option<String>,
     /// [NAME=]VALUE, in the kernel's order or by name. VALUE: C++ (1000, n * 4), in:TYPE[SHAPE][=FILL],

@@ -4,6 +4,7 @@
 mod built;
 mod modules;
 mod public;
+mod sources;
 
 use std::path::Path;
 use std::process::Command;

@@ -296,3 +296,50 @@ fn what_triton_does_alike_in_several_threads_is_formal() {
     let strict = check("rotate.sm_90.ptx --grid 1 --arg inout:f32[128]=arange --strict");
     assert_eq!(strict.0, Some(3), "{}", strict.1);
 }
+
+/// A module whose kernel writes how many blocks its cluster has, and asks for clusters of these sizes.
+fn module_of_clusters(asks: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n\
+         .visible .entry sizes(.param .u64 sizes_param_0)\n{asks}\n{{\n.reg .b32 %r<4>;\n.reg .b64 %rd<4>;\n\
+         ld.param.u64 %rd1, [sizes_param_0];\nmov.u32 %r1, %cluster_nctarank;\nmov.u32 %r2, %ctaid.x;\n\
+         mul.wide.u32 %rd2, %r2, 4;\nadd.s64 %rd3, %rd1, %rd2;\nst.global.u32 [%rd3], %r1;\nret;\n}}\n"
+    )
+}
+
+#[test]
+fn a_module_says_how_many_blocks_a_cluster_has() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("two.ptx"), module_of_clusters(".reqnctapercluster 2"))
+        .unwrap();
+    std::fs::write(here.path().join("any.ptx"), module_of_clusters("")).unwrap();
+    std::fs::write(here.path().join("y.ptx"), module_of_clusters(".reqnctapercluster 1, 2, 1"))
+        .unwrap();
+    let check = |words: &str| {
+        let all = format!("check {words} --grid 4 --block 1 --arg out:i32[4]");
+        run(here.path(), &all.split_whitespace().collect::<Vec<_>>())
+    };
+    let (two, one) = ("sizes_param_0=[2, 2, 2, 2]", "sizes_param_0=[1, 1, 1, 1]");
+    for (words, expected) in [
+        ("two.ptx", two),
+        ("two.ptx --cluster 2", two),
+        ("two.ptx --cluster 2,1,1", two),
+        ("any.ptx --cluster 2", two),
+        ("any.ptx", one),
+    ] {
+        let expected = expected.replace(' ', "");
+        let (code, stdout, stderr) = check(&format!("{words} --expect {expected}"));
+        assert_eq!(code, Some(0), "{words}: {stdout}{stderr}");
+        assert!(stdout.contains(": as expected, all 4"), "{words}: {stdout}");
+    }
+    let along_x = "--cluster: expected blocks along x, such as 2 or 2,1,1, got";
+    for (words, told) in [
+        ("two.ptx --cluster 4", "--cluster: expected 2, which sizes asks for, got 4".to_owned()),
+        ("any.ptx --cluster 1,2,1", format!("{along_x} '1,2,1'")),
+        ("y.ptx", format!("{along_x} 1,2,1, which sizes asks for")),
+    ] {
+        let (code, _, stderr) = check(words);
+        assert_eq!(code, Some(2), "{words}: {stderr}");
+        assert!(stderr.contains(&told) && stderr.lines().count() == 1, "{words}: {stderr}");
+    }
+}

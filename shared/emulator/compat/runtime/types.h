@@ -22,6 +22,10 @@ constexpr int warpSize = 32;
 #define __cluster_dims__(...)
 #define __block_size__(...)
 #define __maxnreg__(...)
+// Of a kernel in a macro; kept where the preprocessor alone reads it.
+#ifndef EMU_MADE
+#define EMU_MADE(...)
+#endif
 
 #define CUDART_VERSION 12040
 #define CUDA_VERSION 12040

@@ -1,5 +1,8 @@
 //! What the checks say: one finding for each kind and place.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::{BlockCheck, Conflict, Fatal, Formal};
 use crate::access::{Kind, Space, Stored};
 use crate::clock::Published;
@@ -47,10 +50,27 @@ const NULL_PAGES: usize = 1 << 16;
 /// How far away memory may be, in bytes, to be what a wrong index has missed; or as far as its own length.
 const FAR: usize = 1 << 20;
 
+/// Nearer than this, in bytes, it is the memory beside that a wrong index has missed.
+const NEAR: usize = 256;
+
 /// Of a store's race: it was formal, for another thread does the same.
 const TWIN: u32 = 1 << 31;
 
 impl BlockCheck {
+    /// Adds to the last access of a finding who has called the function that it stands in. `stack`: what the thread that makes
+    /// it has used of its own; the access returns to `pc`.
+    #[cold]
+    pub(crate) fn name_callers(&self, finding: &mut Finding, stack: Range<usize>, pc: usize) {
+        let module = self.launch.module();
+        if let Some(access) = finding.accesses.last_mut() {
+            for caller in module.callers(stack, pc, self.launch.kernel.function()) {
+                let (place, within) = module.place_within(caller);
+                access.within.push(place);
+                access.within.extend(within);
+            }
+        }
+    }
+
     #[cold]
     pub(super) fn misaligned(
         &mut self,
@@ -120,6 +140,48 @@ impl BlockCheck {
         let message = format!(
             "out of bounds: a {type_name} outside of the local variable that its pointer comes from"
         );
+        let mut finding = Finding::new(What::OutOfBounds, message)
+            .fix("limit the index to the variable's elements: what lies beside it is overwritten");
+        finding.accesses.push(launch.by("use".into(), me));
+        Err(Box::new(finding))
+    }
+
+    /// An access at a negative offset from a pointer to a local variable: it may be to the middle of that, or to what lies before
+    /// it. `used`: what the thread has used of its stack.
+    ///
+    /// # Errors
+    /// No variable of the function is there.
+    #[cold]
+    pub(crate) fn before_local(
+        &mut self,
+        thread: &Thread,
+        address: usize,
+        used: Range<usize>,
+        pc: usize,
+    ) -> Result<(), Fatal> {
+        if !thread.stack.contains(&address) {
+            return Ok(());
+        }
+        let launch = &mut *self.launch;
+        let known = launch.frames.get(&pc).cloned();
+        let locals = known.unwrap_or_else(|| {
+            let locals = launch.module().locals(pc).map(Arc::from);
+            launch.frames.insert(pc, locals.clone());
+            locals
+        });
+        let Some((locals, end)) = locals.zip(launch.module().frame_end(used, pc)) else {
+            return Ok(());
+        };
+        let holds = |&(offset, bytes): &(i64, usize)| {
+            let start = end.wrapping_add_signed(offset as isize);
+            (start..start + bytes).contains(&address)
+        };
+        if locals.iter().any(holds) {
+            return Ok(());
+        }
+        let me = thread.who.at(Kind::Read, 0, launch.places.number(pc));
+        let message =
+            "out of bounds: before the start of the local variable that its pointer comes from";
         let mut finding = Finding::new(What::OutOfBounds, message)
             .fix("limit the index to the variable's elements: what lies beside it is overwritten");
         finding.accesses.push(launch.by("use".into(), me));
@@ -241,7 +303,11 @@ impl BlockCheck {
                             Some(name) => (None, name),
                             None => (Some(at.clone()), &name[..]),
                         };
-                        beyond(element, name, a.base, a.len)
+                        let own = beyond(element, name, a.base, a.len);
+                        match distance(a.base, a.len).0 {
+                            NEAR.. => own + &launch.or_of_others(address, a.base),
+                            _ => own,
+                        }
                     }
                     _ => {
                         fix = "look at where the pointer comes from, or the index: nothing is near";
@@ -639,35 +705,48 @@ impl BlockCheck {
     }
 
     /// Some threads of a block have met at a barrier, and the others have ended, these by way of accesses at `gone`: who was
-    /// behind the barrier by then has gone past it.
+    /// behind the barrier by then has gone past it. True where one has.
     pub(crate) fn passed_by(
         &mut self,
         standing: impl Fn() -> Vec<Standing>,
         barrier: usize,
         gone: impl Iterator<Item = usize>,
-    ) {
+    ) -> bool {
         let launch = &mut *self.launch;
         let at = launch.places.number(barrier);
         let mut gone: Vec<usize> = gone.filter(|&pc| pc != 0).collect();
         gone.sort_unstable();
         gone.dedup();
-        for pc in gone {
-            let pair = (at, launch.places.number(pc));
-            if !launch.passed.insert(pair) || !launch.is_behind(pc, barrier) {
-                continue;
-            }
+        let mut is_new = |pc: &usize| {
+            launch.passed.insert((at, launch.places.number(*pc))) && launch.is_behind(*pc, barrier)
+        };
+        let has_passed = gone.into_iter().any(|pc| is_new(&pc));
+        if has_passed {
             let message =
                 "divergent barrier: some threads of the block have passed it by and ended";
-            let mut finding = Finding::new(What::DivergentBarrier, message).standing(standing()).fix(
-                "let all threads of the block come to the same __syncthreads(): move it out of the branch",
-            );
-            finding.formal = Some(
-                "a GPU does not wait for threads that have ended; CUDA's guide wants a condition around a barrier to be \
-                 the same for the whole block",
-            );
-            launch.keep(finding);
-            return;
+            self.without_the_ended(message, standing());
         }
+        has_passed
+    }
+
+    /// Some threads of a block have met at a barrier, and others have ended without it, after a barrier that they came to.
+    pub(crate) fn left_early(&mut self, standing: impl Fn() -> Vec<Standing>, barrier: usize) {
+        let at = self.launch.places.number(barrier);
+        if self.launch.passed.insert((at, PLACE_UNKNOWN)) {
+            let message = "divergent barrier: some threads of the block came to a barrier before, and ended without this one";
+            self.without_the_ended(message, standing());
+        }
+    }
+
+    fn without_the_ended(&mut self, message: &str, standing: Vec<Standing>) {
+        let mut finding = Finding::new(What::DivergentBarrier, message).standing(standing).fix(
+            "let all threads of the block come to the same __syncthreads(): move it out of the branch",
+        );
+        finding.formal = Some(
+            "a GPU does not wait for threads that have ended; CUDA's guide wants a condition around a barrier to be the \
+             same for the whole block",
+        );
+        self.launch.keep(finding);
     }
 
     /// Lanes of a warp came to the same collective with different masks.

@@ -3,6 +3,7 @@
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::Formal;
 use super::findings::Needs;
@@ -22,6 +23,9 @@ use crate::trace::Tracer;
 
 /// Findings that are kept; of more, the number.
 const KEPT: usize = 20;
+
+/// Where each of a function's variables begins, from the end of its frame on, and its bytes.
+type Locals = Arc<[(i64, usize)]>;
 
 /// What is known of one launch.
 pub(crate) struct LaunchCheck {
@@ -79,6 +83,8 @@ pub(crate) struct LaunchCheck {
     pub(super) barriers: Vec<usize>,
     /// By an instruction: what was left of its first address in local memory, divided by its size.
     pub(super) of_locals: HashMap<usize, usize>,
+    /// Where the function of an instruction has its variables, by what its call returns to: see [`Module::locals`].
+    pub(super) frames: HashMap<usize, Option<Locals>>,
     /// Places of barriers, and of accesses of threads that have ended without, that were looked at.
     pub(super) passed: HashSet<(u16, u16)>,
     /// Reads by `__ldg` and writes of one place, by the places of both.
@@ -190,6 +196,7 @@ impl LaunchCheck {
             unfenced: HashMap::default(),
             barriers: Vec::new(),
             of_locals: HashMap::default(),
+            frames: HashMap::default(),
             passed: HashSet::default(),
             constants: HashMap::default(),
             lucky: HashMap::default(),
@@ -486,6 +493,34 @@ impl LaunchCheck {
     pub(super) fn null_parameters(&self) -> Vec<String> {
         let null = self.pointers.iter().filter(|p| p.1 == 0);
         null.map(|p| self.parameter(p.0)).collect()
+    }
+
+    /// Of an address that is in no allocation, and far from the nearest, which begins at `nearest`: how far it is from what other
+    /// parameters point to. It may come from any of them.
+    pub(super) fn or_of_others(&self, address: usize, nearest: usize) -> String {
+        const FAR: usize = 1 << 20;
+        let mut others: Vec<(usize, &str, usize, usize)> = Vec::new();
+        for &(index, pointer) in &self.pointers {
+            let Whose::Live(a) = self.arena.whose(pointer) else { continue };
+            let (distance, side) = match address.checked_sub(a.base) {
+                Some(offset) => (offset.saturating_sub(a.len), "past the end"),
+                None => (a.base - address, "before the start"),
+            };
+            let is_known = a.base == nearest || others.iter().any(|other| other.3 == a.base);
+            if !is_known && distance <= FAR.max(a.len) {
+                others.push((distance, side, index, a.base));
+            }
+        }
+        others.sort_unstable_by_key(|other| other.0);
+        let each = others.iter().take(2).map(|&(distance, side, index, _)| {
+            format!(" or {distance} bytes {side} of {}", self.parameter(index))
+        });
+        let all: String = each.collect();
+        if all.is_empty() {
+            all
+        } else {
+            format!(";{all}: which pointer it comes from is not known")
+        }
     }
 
     /// Global memory by the parameter that points to it.

@@ -11,6 +11,7 @@
 #include "../../compat/cuda/std/limits"
 #include "../../compat/cuda_bf16.h"
 #include "../../compat/cuda_fp16.h"
+#include "../../compat/cuda_fp8.h"
 #include "../../compat/math_constants.h"
 
 namespace cg = cooperative_groups;
@@ -170,7 +171,46 @@ __global__ void halves(int* out) {
     SAME(float(h2sqrt(b).y), 4.0f);
     SAME(__bfloat16_as_ushort(__float2bfloat16_rd(-0x1.01p0f)), 0xbf81);
     SAME(__bfloat162int_rz(__float2bfloat16(-2.5f)), -2);
+    __half2 with_nan(__ushort_as_half(0xfc01), __float2half(1.0f)), ones = __float2half2_rn(1);
+    SAME(__half_as_ushort(__hmin2_nan(with_nan, ones).x), 0x7fff);
+    SAME(__half_as_ushort(__hmin2(with_nan, ones).x), 0x3c00);
+    SAME(float(__hmax2_nan(with_nan, h).y), 3.0f);
+    SAME(float(__hltu2(with_nan, ones).x), 1.0f);
+    SAME(__hbneu2(with_nan, ones), false);
+    SAME(__hequ2_mask(with_nan, h), 0x0000ffffu);
+    SAME(__heq2_mask(with_nan, ones), 0xffff0000u);
+    SAME(float(__hadd2_sat(ones, with_nan).y), 1.0f);
+    SAME(__half_as_ushort(__int2half_rz(70000)), 0x7bff);
+    SAME(__half_as_ushort(__int2half_ru(2049)), 0x6801);
+    SAME(__bfloat16_as_ushort(__ll2bfloat16_rd(-((1ll << 62) + 1))), 0xde81);
+    SAME(__half2char_rz(__float2half(-200.0f)), -128);
+    __half2 product = __hcmadd(__floats2half2_rn(1, 2), __floats2half2_rn(3, 4), ones);
+    SAME(float(product.x), -4.0f);
+    SAME(float(product.y), 11.0f);
+    __half_raw raw = h.x;
+    SAME(raw.x, 0x4000);
     out[threadIdx.x] = wrong;
+}
+
+// Of each f16 its four numbers of 8 bits: e4m3 and e5m2, each unlimited and limited.
+__global__ void narrowed(unsigned char* out) {
+    for (unsigned i = threadIdx.x; i < 65536; i += blockDim.x) {
+        __half_raw h(static_cast<unsigned short>(i));
+        uchar4 all;
+        all.x = __nv_cvt_halfraw_to_fp8(h, __NV_NOSAT, __NV_E4M3);
+        all.y = __nv_fp8_e4m3(__half(h)).__x;
+        all.z = __nv_cvt_halfraw_to_fp8(h, __NV_NOSAT, __NV_E5M2);
+        all.w = __nv_fp8x2_e5m2(make_float2(0, __half2float(h))).__x >> 8;
+        reinterpret_cast<uchar4*>(out)[i] = all;
+    }
+}
+// Of each number of 8 bits its value: as e4m3, and as e5m2.
+__global__ void widened(float* out) {
+    unsigned i = threadIdx.x;
+    __nv_fp8_e4m3 one;
+    __nv_fp8x4_e5m2 four;
+    one.__x = static_cast<unsigned char>(i), four.__x = i << 24;
+    out[2 * i] = float(one), out[2 * i + 1] = float4(four).w;
 }
 
 // By 64 threads.

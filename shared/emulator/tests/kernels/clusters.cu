@@ -49,3 +49,22 @@ __global__ void some_exit(float* out) {
     for (int r = 0; r < 3; ++r) cooperative_groups::this_cluster().sync();
     out[blockIdx.x] = 1;
 }
+
+// Each cluster waits for the one `distance` further on, where there is one, and hands on a number that is larger by 1.
+__global__ void waits_for(int* flags, int* out, int distance) {
+    cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+    __shared__ int got;
+    int rank = cluster.block_rank(), size = cluster.num_blocks();
+    int own = blockIdx.x / size, other = own + distance;
+    if (rank == 0 && threadIdx.x == 0) {
+        got = 0;
+        if (other >= 0 && other < int(gridDim.x) / size)
+            while ((got = atomicAdd(&flags[other], 0)) == 0) {
+            }
+    }
+    cluster.sync();
+    int all = *cluster.map_shared_rank(&got, 0) + 1;
+    cluster.sync();
+    if (threadIdx.x == 0) out[blockIdx.x] = all;
+    if (rank == size - 1 && threadIdx.x == 0) atomicExch(&flags[own], all);
+}
