@@ -606,7 +606,10 @@ impl Plan {
     }
 
     /// Refuses a slot of another plan.
-    pub(crate) fn check_own(&self, slot: Slot) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// It is one.
+    pub fn check_own(&self, slot: Slot) -> Result<(), Error> {
         if slot.plan == self.id {
             Ok(())
         } else {
@@ -622,6 +625,11 @@ impl Plan {
     /// A tensor that kernels read.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Slot {
         self.add(name, SlotKind::Input, dtype.into(), shape)
+    }
+
+    /// The same, also of structs.
+    pub fn input_of(&mut self, name: &str, element: ElementType, shape: &[usize]) -> Slot {
+        self.add(name, SlotKind::Input, element, shape)
     }
 
     /// A tensor that kernels write.

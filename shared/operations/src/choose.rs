@@ -224,6 +224,8 @@ pub(crate) fn choose_recurrent(
         (RecurrentCell::Lstm, true) => LSTM_GRADIENTS,
         (RecurrentCell::Slstm, false) => SLSTM,
         (RecurrentCell::Slstm, true) => SLSTM_GRADIENTS,
+        // A network of one layer, which no version is.
+        (RecurrentCell::Gru, _) => &[],
     };
     choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, &[], name)
 }
