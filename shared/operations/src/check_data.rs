@@ -13,7 +13,11 @@ pub(crate) const SIZES: Sizes = Sizes { batch: 2, heads: 2, positions: 70, keys:
 pub(crate) const TYPES: [(DType, f64); 2] = [(DType::F32, 3e-6), (DType::BF16, 2e-2)];
 
 pub(crate) fn drawn(dtype: DType) -> Tensors {
-    let Sizes { batch: b, heads: nh, positions: s, keys, values } = SIZES;
+    drawn_of(SIZES, dtype)
+}
+
+pub(crate) fn drawn_of(sizes: Sizes, dtype: DType) -> Tensors {
+    let Sizes { batch: b, heads: nh, positions: s, keys, values } = sizes;
     let problem = Problem::new(Dims::default(), dtype);
     let gate = |mean, stream| problem.normal_around(mean, DType::F32, stream, &[b, nh, s]);
     tensors([

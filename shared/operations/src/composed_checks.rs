@@ -6,10 +6,10 @@ use lab_harness::plan::Slot;
 use lab_harness::vlstm::{forward_backward_reference, forward_reference};
 use lab_harness::{Binder, Binding, Plan, Problem, Tensor, Tensors};
 
-use crate::check_data::{SIZES, drawn, inputs, of, relative};
+use crate::check_data::{drawn_of, inputs, of, relative};
 use crate::{
     Export, NormalizerGrad, Recurrent, RecurrentCell, RecurrentSizes, RecurrentUpstream, Saved,
-    SavedRecurrent, Vlstm,
+    SavedRecurrent, Sizes, Vlstm,
 };
 
 const EPS: f64 = 1e-6;
@@ -17,6 +17,8 @@ const NORMALIZER_GRAD: NormalizerGrad = NormalizerGrad::Exact;
 
 /// Types, and bounds on the relative errors of the three layers.
 const TYPES: [(DType, f64); 2] = [(DType::F32, 6e-6), (DType::BF16, 2e-2)];
+
+const SIZES: Sizes = Sizes { batch: 1, heads: 2, positions: 37, keys: 16, values: 32 };
 
 /// The LSTM reads h \[B, NH, S, DHHV\] as B NH steps of S rows, of DHHV columns.
 const OF_LSTM: RecurrentSizes = RecurrentSizes {
@@ -45,7 +47,7 @@ fn drawn_layers(dtype: DType) -> Tensors {
     let dims = lstm::sizes([batch, steps, columns, units]);
     let mut all = lstm::inputs(&Problem::new(dims, dtype));
     all.retain(|name, _| name != "x" && !name.ends_with('0') || name.ends_with("_l0"));
-    all.extend(drawn(dtype));
+    all.extend(drawn_of(SIZES, dtype));
     all
 }
 
@@ -157,7 +159,7 @@ fn expected_results(dtype: DType, all: &Tensors) -> Vec<(String, Vec<f64>)> {
 }
 
 /// Forward and backward, twice: what the first run leaves must not matter to the second.
-pub(crate) fn three_layers_of_one_plan_are_right(device: &Device) {
+pub(crate) fn layers_of_one_plan_are_right(device: &Device) {
     for (dtype, bound) in TYPES {
         let all = drawn_layers(dtype);
         let expected = expected_results(dtype, &all);
@@ -181,6 +183,7 @@ fn in_one_plan(device: &Device, dtype: DType, all: &Tensors) -> (Binding, Vec<(S
     let mut found = add_backward(&mut plan, all, &layers, &saved);
     found.push(("y".into(), y));
     found.iter().for_each(|(_, slot)| plan.keep(*slot));
+    assert!(plan.peak_bytes() < plan.bytes(), "layers share memory");
     (plan.bind().upload_inputs(all).unwrap().finish().unwrap(), found)
 }
 
@@ -218,9 +221,9 @@ impl SavedLayers {
     }
 }
 
-/// A plan of the forward passes, and one of the backward passes that runs twice behind each run of the first: the same bits as in
-/// one plan, and what is saved stays as it is.
-pub(crate) fn three_layers_of_two_plans_are_right(device: &Device) {
+/// A plan of the forward passes, and one of the backward passes that runs twice behind the first run of the other, and once behind the
+/// second: the same bits as in one plan, and what is saved stays as it is.
+pub(crate) fn layers_of_two_plans_are_right(device: &Device) {
     for (dtype, bound) in TYPES {
         let all = drawn_layers(dtype);
         let expected = expected_results(dtype, &all);
@@ -244,7 +247,7 @@ pub(crate) fn three_layers_of_two_plans_are_right(device: &Device) {
             forward.run().unwrap();
             let of_numbers = |slot: &Slot| forward.read(*slot).ok().map(|tensor| tensor.bytes);
             let before: Vec<_> = kept.iter().map(of_numbers).collect();
-            for _ in 0..2 {
+            for _ in turn..2 {
                 backward.run().unwrap();
             }
             assert!(kept.iter().map(of_numbers).eq(before), "{dtype}: what is saved, run {turn}");
