@@ -1,9 +1,6 @@
 //! A forward pass and its backward pass, from a plan of both.
 
-use lab_harness::plan::{Included, Slot};
 use lab_harness::{Error, Plan};
-
-use crate::saved::{Origin, Saved, Upward};
 
 /// A plan of both passes, or of the forward pass alone, and what has made it.
 #[derive(Clone, Debug)]
@@ -18,10 +15,10 @@ pub(crate) struct Made {
 /// A plan of both passes, cut where the gradient from above is first needed.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
-    version: String,
-    options: Vec<String>,
-    forward: Plan,
-    backward: Plan,
+    pub(crate) version: String,
+    pub(crate) options: Vec<String>,
+    pub(crate) forward: Plan,
+    pub(crate) backward: Plan,
 }
 
 impl Cut {
@@ -44,26 +41,6 @@ impl Cut {
         Self::before(whole, upstream).map_err(|whole| {
             Error::bad("version", "a forward pass before its backward pass", whole.version)
         })
-    }
-
-    /// Adds the forward pass, which reads those of the inputs that it names.
-    pub(crate) fn add_forward<O>(
-        self,
-        plan: &mut Plan,
-        inputs: &[(&str, Slot)],
-    ) -> Result<(Included, Saved<O>), Error> {
-        let Self { version, options, forward, backward } = self;
-        let of_forward = inputs.iter().copied().filter(|(name, _)| forward.slot(name).is_some());
-        let included = plan.include(&forward, &of_forward.collect::<Vec<_>>())?;
-        let own = |name: &str| inputs.iter().find(|(own, _)| *own == name).map(|(_, slot)| *slot);
-        let slots = backward.slots().iter().filter(|facts| !facts.name.is_empty());
-        let given = slots.filter_map(|facts| {
-            let slot = own(&facts.name).or_else(|| included.find(&facts.name))?;
-            Some((facts.name.clone(), slot))
-        });
-        let upward = Upward { given: given.collect(), backward };
-        let origin = Origin { versions: [version.clone(), version], options };
-        Ok((included, Saved::new(origin, upward)))
     }
 
     /// The backward pass alone, for a plan that takes what is saved from another.

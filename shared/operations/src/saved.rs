@@ -11,16 +11,16 @@ use crate::cut::{Cut, Made};
 
 /// The versions of the two passes, and the options that both were made under.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    pub(crate) versions: [String; 2],
-    pub(crate) options: Vec<String>,
+struct Origin {
+    versions: [String; 2],
+    options: Vec<String>,
 }
 
 /// A backward pass, and the slots that it reads of the forward pass: its inputs, its outputs and what it has left.
 #[derive(Clone, Debug)]
-pub(crate) struct Upward {
-    pub(crate) backward: Plan,
-    pub(crate) given: Vec<(String, Slot)>,
+struct Upward {
+    backward: Plan,
+    given: Vec<(String, Slot)>,
 }
 
 /// What the forward pass of an operation has saved, and the backward pass that reads it. No backward pass writes it.
@@ -83,12 +83,34 @@ impl SavedTensor {
     }
 }
 
+impl Cut {
+    /// Adds the forward pass, which reads those of the inputs that it names.
+    pub(crate) fn add_forward<O>(
+        self,
+        plan: &mut Plan,
+        inputs: &[(&str, Slot)],
+    ) -> Result<(Included, Saved<O>), Error> {
+        let Self { version, options, forward, backward } = self;
+        let of_forward = inputs.iter().copied().filter(|(name, _)| forward.slot(name).is_some());
+        let included = plan.include(&forward, &of_forward.collect::<Vec<_>>())?;
+        let own = |name: &str| inputs.iter().find(|(own, _)| *own == name).map(|(_, slot)| *slot);
+        let slots = backward.slots().iter().filter(|facts| !facts.name.is_empty());
+        let given = slots.filter_map(|facts| {
+            let slot = own(&facts.name).or_else(|| included.find(&facts.name))?;
+            Some((facts.name.clone(), slot))
+        });
+        let upward = Upward { given: given.collect(), backward };
+        let origin = Origin { versions: [version.clone(), version], options };
+        Ok((included, Saved::new(origin, upward)))
+    }
+}
+
 fn describe(element: ElementType, shape: &[usize]) -> String {
     format!("{element} {shape:?}")
 }
 
 impl<O> Saved<O> {
-    pub(crate) fn new(origin: Origin, upward: Upward) -> Self {
+    fn new(origin: Origin, upward: Upward) -> Self {
         Self { origin, upward, operation: PhantomData }
     }
 
