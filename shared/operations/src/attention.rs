@@ -145,7 +145,7 @@ impl Attention {
             }
             Err(whole) => {
                 let (version, outputs) = self.add_forward_of(plan)?;
-                Ok((outputs, Saved::of_inputs(version, whole, &self.inputs())))
+                Ok((outputs, Saved::of_inputs(version, *whole, &self.inputs())))
             }
         }
     }

@@ -23,13 +23,13 @@ pub(crate) struct Cut {
 
 impl Cut {
     /// Cuts a plan before the first step that reads one of these slots; the plan itself where that cannot be.
-    pub(crate) fn before(whole: Made, upstream: &[&str]) -> Result<Self, Made> {
+    pub(crate) fn before(whole: Made, upstream: &[&str]) -> Result<Self, Box<Made>> {
         match whole.plan.split_before(upstream) {
             Some([forward, backward]) => {
                 let Made { version, options, .. } = whole;
                 Ok(Self { version, options, forward, backward })
             }
-            None => Err(whole),
+            None => Err(Box::new(whole)),
         }
     }
 
@@ -49,7 +49,7 @@ impl Cut {
             Ok(Self { version, options, backward, .. }) => {
                 Made { version, options, plan: backward }
             }
-            Err(whole) => whole,
+            Err(whole) => *whole,
         }
     }
 }

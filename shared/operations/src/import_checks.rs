@@ -12,13 +12,16 @@ use crate::{
 
 const SIZES: Sizes = Sizes { batch: 1, heads: 2, positions: 37, keys: 16, values: 32 };
 
+type Import<'a, O> = &'a dyn Fn(&O, &mut Plan, &Export) -> Result<Saved<O>, Error>;
+type Backward<'a, O> = &'a dyn Fn(&O, &mut Plan, &Saved<O>) -> Vec<Slot>;
+
 /// An operation as the checks go through it, whatever it is.
 struct Passes<'a, O> {
     all: &'a Tensors,
     forward: &'a dyn Fn(&mut Plan) -> (O, Saved<O>),
-    import: &'a dyn Fn(&O, &mut Plan, &Export) -> Result<Saved<O>, Error>,
+    import: Import<'a, O>,
     /// Gradients.
-    backward: &'a dyn Fn(&O, &mut Plan, &Saved<O>) -> Vec<Slot>,
+    backward: Backward<'a, O>,
 }
 
 impl<O> Passes<'_, O> {
@@ -215,7 +218,7 @@ pub(crate) fn another_export_is_refused(device: &Device) {
     let (_, saved) = vlstm.add_forward_saving(&mut plan).unwrap();
     let export = saved.export(&mut plan).unwrap();
     let said = |vlstm: Vlstm, export: &Export| {
-        vlstm.import(&mut Plan::new(device), export).err().expect("refused").to_string()
+        vlstm.import(&mut Plan::new(device), export).expect_err("refused").to_string()
     };
     let [own, others] = [once, again].map(Option::unwrap);
     assert_eq!(

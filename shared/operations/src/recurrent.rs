@@ -276,7 +276,7 @@ impl Recurrent {
             }
             Err(whole) => {
                 let (version, outputs) = self.add_forward_of(plan, &inputs)?;
-                Ok((outputs, Saved::of_inputs(version, whole, &inputs)))
+                Ok((outputs, Saved::of_inputs(version, *whole, &inputs)))
             }
         }
     }

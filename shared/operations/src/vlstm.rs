@@ -223,7 +223,7 @@ impl Vlstm {
             }
             Err(whole) => {
                 let (version, outputs) = self.add_forward_of(plan)?;
-                Ok((outputs, Saved::of_inputs(version, whole, &inputs)))
+                Ok((outputs, Saved::of_inputs(version, *whole, &inputs)))
             }
         }
     }
