@@ -161,6 +161,29 @@ impl<'a> Binder<'a> {
         Ok(self)
     }
 
+    /// The same of slots, of which neither needs a name: a whole one of this plan, and one of the other binding's, or a part of
+    /// one, that keeps what a run leaves there.
+    ///
+    /// # Errors
+    /// A slot is of another plan; this one is a part, or bound already; the other is scratch that is not kept ([`Plan::keep`]), or
+    /// of another type or number of elements.
+    pub fn share_slot(mut self, own: Slot, other: &Binding, theirs: Slot) -> Result<Self, Error> {
+        self.plan.check_own(own)?;
+        let facts = &self.plan.slots()[own.index];
+        if own.range() != (0..facts.elements()) {
+            return Err(refuse(facts, "a whole slot", format!("{} elements of it", own.len())));
+        }
+        let (Memory { buffer, start }, there) = other.kept(theirs)?;
+        if (there.element, theirs.len()) != (facts.element, facts.elements()) {
+            let got = format!("{} elements of {}", theirs.len(), there.element);
+            return Err(refuse(facts, &describe(facts), got));
+        }
+        let start = start + theirs.start() * there.element.size();
+        let memory = Memory { buffer: Arc::clone(buffer), start };
+        self.put(own.index, Source::Lent(memory))?;
+        Ok(self)
+    }
+
     /// The same, of the first elements of a slot that has at least as many.
     ///
     /// # Errors

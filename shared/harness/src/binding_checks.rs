@@ -12,7 +12,7 @@ use crate::device_checks::kernels;
 use crate::plan::{Plan, Slot};
 use crate::suite::Check;
 use crate::tensor::tensors;
-use crate::{Error, Prepared, Tensor, arguments};
+use crate::{Binding, Error, Prepared, Tensor, arguments};
 
 /// Each panics where it does not hold.
 pub static CHECKS: &[Check] = &[
@@ -20,6 +20,7 @@ pub static CHECKS: &[Check] = &[
     Check { name: "memory_that_does_not_fit_is_refused", run: memory_that_does_not_fit_is_refused },
     Check { name: "the_bounds_of_foreign_memory_hold", run: the_bounds_of_foreign_memory_hold },
     Check { name: "an_output_is_another_plans_input", run: an_output_is_another_plans_input },
+    Check { name: "slots_are_another_plans_inputs", run: slots_are_another_plans_inputs },
     Check { name: "scratch_comes_from_the_caller", run: scratch_comes_from_the_caller },
     Check { name: "zeros_and_constants_are_written", run: zeros_and_constants_are_written },
     Check { name: "what_was_never_written_is_told", run: what_was_never_written_is_told },
@@ -194,6 +195,40 @@ fn an_output_is_another_plans_input(device: &Device) {
     let half = Tensor::rounded(DType::F16, &[N], &[0.0; N]);
     refused(adding(device).0.bind().upload("x", &half), "expected f32 [100], got f16 [100]");
     refused(adding(device).0.bind().share("x", &second, "z"), "got no slot 'z'");
+}
+
+/// Without names: scratch, and a part of an output.
+fn slots_are_another_plans_inputs(device: &Device) {
+    let fill = device.kernel(&kernels::DEVICE, "fill<float>").unwrap();
+    let mut plan = Plan::new(device);
+    let (scratch, wide) = (plan.scratch(DType::F32, N), plan.output("wide", DType::F32, &[2, N]));
+    let halves = [0, N].map(|start| wide.part(start, N));
+    for (x, value) in [(scratch, 1.0), (halves[0], 2.0), (halves[1], 3.0)] {
+        plan.launch(&fill, Launch::new(1, 128), arguments![x, value, n: N]).unwrap();
+    }
+    let shared = plan.clone().bind().finish().unwrap();
+    plan.keep(scratch);
+    let mut first = plan.bind().finish().unwrap();
+    for (theirs, expected) in [(scratch, 6.0), (halves[1], 8.0)] {
+        let (plan, [x, out]) = adding(device);
+        let fives = Tensor::new(&[N], &[5f32; N]);
+        let binder = plan.bind().share_slot(x, &first, theirs).unwrap();
+        let mut second = binder.upload("out", &fives).unwrap().finish().unwrap();
+        first.run().unwrap();
+        second.run().unwrap();
+        assert_eq!(second.read(out).unwrap().values(), [expected; N]);
+    }
+    let sharing = |part: Option<usize>, binding: &Binding, theirs: Slot| {
+        let (plan, [x, _]) = adding(device);
+        plan.bind().share_slot(part.map_or(x, |len| x.part(0, len)), binding, theirs)
+    };
+    refused(sharing(None, &first, wide), "expected f32 [100], got 200 elements of f32");
+    refused(sharing(Some(7), &first, scratch), "expected a whole slot, got 7 elements of it");
+    refused(sharing(None, &shared, scratch), "expected memory that is kept (Plan::keep)");
+    let (other, [theirs, _]) = adding(device);
+    refused(sharing(None, &first, theirs), "slot: expected one of this plan, got one of another");
+    let elsewhere = other.bind().share_slot(scratch, &first, scratch);
+    refused(elsewhere, "slot: expected one of this plan, got one of another");
 }
 
 fn scratch_comes_from_the_caller(device: &Device) {

@@ -606,7 +606,10 @@ impl Plan {
     }
 
     /// Refuses a slot of another plan.
-    pub(crate) fn check_own(&self, slot: Slot) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// It is one.
+    pub fn check_own(&self, slot: Slot) -> Result<(), Error> {
         if slot.plan == self.id {
             Ok(())
         } else {
@@ -622,6 +625,11 @@ impl Plan {
     /// A tensor that kernels read.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Slot {
         self.add(name, SlotKind::Input, dtype.into(), shape)
+    }
+
+    /// The same, also of structs.
+    pub fn input_of(&mut self, name: &str, element: ElementType, shape: &[usize]) -> Slot {
+        self.add(name, SlotKind::Input, element, shape)
     }
 
     /// A tensor that kernels write.
@@ -737,10 +745,13 @@ impl Plan {
         for (slot, _) in together.flat_map(Step::uses) {
             lives[slot].end = self.steps.len();
         }
+        // From each step on, the first that waits for the one before it.
+        let mut waiting: Vec<usize> = (0..=self.steps.len()).collect();
+        for at in (0..self.steps.len()).rev().filter(|&at| overlaps(&self.steps[at])) {
+            waiting[at] = waiting[at + 1];
+        }
         for life in lives.iter_mut().filter(|life| life.end > 0) {
-            while self.steps.get(life.end).is_some_and(overlaps) {
-                life.end += 1;
-            }
+            life.end = waiting[life.end];
             // The first launch of the next run may begin before this run has ended.
             if life.end == self.steps.len() && self.steps.first().is_some_and(overlaps) {
                 life.start = 0;

@@ -2,11 +2,11 @@
 #![allow(missing_docs)]
 
 use lab_device::emulator::Kind;
-use lab_device::{DType, Device, Error, Mode, Selector};
+use lab_device::{DType, Device, Error, Launch, Mode, Selector};
 use lab_harness::suite::assert_checks;
 use lab_harness::{
-    Binding, Plan, agreement, arguments, binding_checks, composition_checks, device_checks,
-    map_checks, overlap_checks,
+    Binding, Plan, Prepared as _, Tensor, agreement, arguments, binding_checks, composition_checks,
+    device_checks, map_checks, overlap_checks,
 };
 
 #[test]
@@ -76,6 +76,46 @@ fn what_a_launch_does_too_early_is_found() {
     let mut binding = without_a_wait(true, true, false);
     let mut graph = binding.graph().unwrap();
     assert!(!found(graph.launch()) && !found(graph.launch()));
+}
+
+/// A launch reads scratch that was filled when it was bound, and that no launch writes. Unless the plan keeps it, the scratch's
+/// life ends with the only step that reads it.
+fn reads_what_has_ended(keeps: bool) -> Binding {
+    const N: usize = 64;
+    let device = Device::emulator_in(Mode::Checked).unwrap();
+    let kernel = |name| device.kernel(&device_checks::kernels::DEVICE, name).unwrap();
+    let launch = Launch::new(1, N as u32);
+    // What is a state of a plan alone is scratch of the plan that it is put into.
+    let mut part = Plan::new(&device);
+    let carried = part.state("carried", DType::F32, &[N]);
+    let sum = part.output("sum", DType::F32, &[N]);
+    let all = arguments![x: sum, value: 1f32, n: N];
+    part.launch(&kernel("fill<float>"), launch, all).unwrap();
+    let all = arguments![x: carried, out: sum, n: N];
+    part.launch(&kernel("add_to<float>"), launch, all).unwrap();
+    let mut plan = Plan::new(&device);
+    let out = plan.output("out", DType::F32, &[N]);
+    let included = plan.include(&part, &[("sum", out)]).unwrap();
+    if keeps {
+        plan.keep(included.slot("carried"));
+    }
+    let twos = Tensor::new(&[N], &[2f32; N]);
+    plan.bind().upload("carried", &twos).unwrap().finish().unwrap()
+}
+
+/// The second run reads memory whose life has ended in the first, and that on a GPU another slot may have by then.
+#[test]
+fn a_read_of_scratch_that_has_ended_is_found() {
+    let mut ended = reads_what_has_ended(false);
+    ended.run().unwrap();
+    let error = ended.run().unwrap_err();
+    let findings = error.findings().unwrap_or_else(|| panic!("{error}"));
+    assert!(findings.all.iter().all(|f| f.kind == Kind::Uninitialised), "{findings}");
+    let mut kept = reads_what_has_ended(true);
+    for _ in 0..2 {
+        kept.run().unwrap();
+        assert_eq!(kept.outputs().unwrap()["out"].values(), [3.0; 64]);
+    }
 }
 
 #[test]

@@ -263,7 +263,7 @@ struct Recurrence {
 
 /// What the backward pass reads.
 enum Upward {
-    OverRows(SavedRows),
+    OverRows(Box<SavedRows>),
     ByHeads(Box<(Vlstm, Saved)>),
 }
 
@@ -287,7 +287,7 @@ impl Recurrence {
         let (h, saved) = if is_training {
             let strides = [self.columns.all(); 3];
             let (h, saved) = self.over_rows().add_forward_saving(plan, strides)?;
-            (h, Some(Upward::OverRows(saved)))
+            (h, Some(Upward::OverRows(Box::new(saved))))
         } else {
             (self.over_rows().add_forward(plan)?, None)
         };

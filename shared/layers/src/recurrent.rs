@@ -3,7 +3,7 @@
 use lab_device::DType;
 use lab_harness::Error;
 use lab_harness::plan::{Plan, Slot};
-use lab_operations::{Recurrent, RecurrentCell, RecurrentSizes};
+use lab_operations::{Recurrent, RecurrentCell, RecurrentSizes, RecurrentUpstream};
 use passes::{MergeHeads, SplitHeads, Widen};
 
 use crate::{Memory, State, Tape};
@@ -61,26 +61,30 @@ impl Turned {
 }
 
 impl Tape<'_> {
-    /// An LSTM or an sLSTM over the positions: \[B S, width\] → \[B S, NH DH\].
+    /// An LSTM, a GRU or an sLSTM over the positions: \[B S, width\] → \[B S, NH DH\].
     ///
-    /// Parameters of the LSTM: `weight_ih` \[4 H, width\], `weight_hh` \[4 H, H\], `bias_ih`, `bias_hh` \[4 H\], as PyTorch has them. Of the
-    /// sLSTM: `w` \[4 H, width\], `r` \[4, NH, DH, DH\], `b` \[4, NH, DH\].
+    /// Parameters of the LSTM: `weight_ih` \[4 H, width\], `weight_hh` \[4 H, H\], `bias_ih`, `bias_hh` \[4 H\], as PyTorch has them; of the
+    /// GRU likewise, with 3 H for 4 H. Of the sLSTM: `w` \[4 H, width\], `r` \[4, NH, DH, DH\], `b` \[4, NH, DH\].
     ///
     /// # Errors
     /// There is no such parameter; what the operations say.
     pub fn recurrent(&mut self, y: Slot, mixer: RecurrentMixer) -> Result<Slot, Error> {
         let RecurrentMixer { cell, batch, positions, heads, units, memory } = mixer;
         let dtype = self.dtype;
-        if cell == RecurrentCell::Lstm {
+        if cell != RecurrentCell::Slstm {
             self.make_ready(y)?;
         }
         let hidden = heads * units;
         let names: &'static [&'static str] = match cell {
-            RecurrentCell::Lstm => &["weight_ih", "weight_hh", "bias_ih", "bias_hh"],
+            RecurrentCell::Lstm | RecurrentCell::Gru => {
+                &["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
+            }
             RecurrentCell::Slstm => &["r", "b"],
         };
         let (x, columns, heads, units) = match cell {
-            RecurrentCell::Lstm => (y, y.len() / (batch * positions), 1, hidden),
+            RecurrentCell::Lstm | RecurrentCell::Gru => {
+                (y, y.len() / (batch * positions), 1, hidden)
+            }
             RecurrentCell::Slstm => (self.linear(&["w"], y, None)?, 4 * hidden, heads, units),
         };
         let of_x = Turned { dtype, batch, positions, columns };
@@ -108,8 +112,8 @@ impl Tape<'_> {
             }
             return of_h.to_rows(self.plan, outputs.y);
         }
-        let (h, saved) = recurrent.add_forward_saving(self.plan)?;
-        let out = of_h.to_rows(self.plan, h)?;
+        let (outputs, saved) = recurrent.add_forward_saving(self.plan)?;
+        let out = of_h.to_rows(self.plan, outputs.y)?;
         let accumulates = self.accumulates;
         let mut gradients = Vec::new();
         for name in names {
@@ -126,7 +130,8 @@ impl Tape<'_> {
             } else {
                 gradients.iter().map(|g| plan.scratch(dtype, g.len())).collect()
             };
-            let dx = recurrent.add_backward(plan, &saved, dy, &own)?;
+            let from = RecurrentUpstream { dy, state: None };
+            let dx = recurrent.add_backward(plan, &saved, from, &own)?.x;
             let apart = own.into_iter().zip(gradients).filter(|_| !is_direct);
             for (x, sum) in apart {
                 Widen { dtype, elements: x.len(), x, sum, accumulates }.add(plan)?;

@@ -5,7 +5,8 @@ use lab_harness::plan::{Included, Slot};
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes};
 
 use crate::choose_attention;
-use crate::cut::{Cut, Upward};
+use crate::cut::{Cut, Made};
+use crate::saved::{Export, Saved};
 
 /// Of q, k, v: B, NH, NKV, S, D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,19 +67,11 @@ pub struct AttentionOutputs {
     pub lse: Slot,
 }
 
-/// The backward pass that belongs to a forward pass, and what it reads of that.
-#[derive(Clone, Debug)]
-pub struct SavedAttention {
-    version: String,
-    upward: Upward,
-}
+/// What a forward pass of attention has saved.
+pub type SavedAttention = Saved<Attention>;
 
-impl SavedAttention {
-    /// The version that has saved it, `attention:v4_mma_back`.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-}
+/// The gradients from above.
+const UPSTREAM: [&str; 1] = ["do"];
 
 /// Gradients, as scratch of the plan: each of its tensor's type and shape.
 #[derive(Clone, Copy, Debug)]
@@ -102,19 +95,20 @@ impl Attention {
     }
 
     /// A version of the forward pass, or of both, and its plan.
-    fn plan_of(&self, plan: &Plan, gradients: bool) -> Result<(String, Plan), Error> {
+    fn plan_of(&self, plan: &Plan, gradients: bool) -> Result<Made, Error> {
         let AttentionSizes { batch, heads, shared_heads, positions, columns } = self.sizes;
         let shape =
             |heads| Shape { dtype: self.dtype, sizes: vec![batch, heads, positions, columns] };
         let all = [("q", heads), ("k", shared_heads), ("v", shared_heads), ("do", heads)];
         let named = all.into_iter().filter(|(name, _)| gradients || *name != "do");
         let shapes: Shapes = named.map(|(name, heads)| (name.to_owned(), shape(heads))).collect();
-        let options = [format!("causal={}", if self.causal { "yes" } else { "no" })];
+        let options = vec![format!("causal={}", if self.causal { "yes" } else { "no" })];
         let name = self.versions[usize::from(gradients)];
         let version = choose_attention(gradients, plan.device(), &shapes, &options, name)?;
-        let options = Options::parse(&options, version.info())?;
-        let request = Request::new(version.info(), shapes, &options)?;
-        Ok((version.info().full_name(), version.plan(plan.device(), &request)?))
+        let parsed = Options::parse(&options, version.info())?;
+        let request = Request::new(version.info(), shapes, &parsed)?;
+        let made = version.plan(plan.device(), &request)?;
+        Ok(Made { version: version.info().full_name(), options, plan: made })
     }
 
     fn outputs(included: &Included) -> AttentionOutputs {
@@ -126,8 +120,14 @@ impl Attention {
     /// # Errors
     /// No version takes these sizes, this type or this device; a slot is of another length or type.
     pub fn add_forward(&self, plan: &mut Plan) -> Result<AttentionOutputs, Error> {
-        let (_, forward) = self.plan_of(plan, false)?;
-        Ok(Self::outputs(&plan.include(&forward, &self.inputs())?))
+        Ok(self.add_forward_of(plan)?.1)
+    }
+
+    /// The same, with the version that makes it.
+    fn add_forward_of(&self, plan: &mut Plan) -> Result<(String, AttentionOutputs), Error> {
+        let forward = self.plan_of(plan, false)?;
+        let included = plan.include(&forward.plan, &self.inputs())?;
+        Ok((forward.version, Self::outputs(&included)))
     }
 
     /// Adds the forward pass, and what it saves for [`Attention::add_backward`].
@@ -138,17 +138,26 @@ impl Attention {
         &self,
         plan: &mut Plan,
     ) -> Result<(AttentionOutputs, SavedAttention), Error> {
-        let (version, whole) = self.plan_of(plan, true)?;
-        match Cut::before(whole, &["do"]) {
+        match Cut::before(self.plan_of(plan, true)?, &UPSTREAM) {
             Ok(cut) => {
-                let (included, upward) = cut.add_forward(plan, &self.inputs())?;
-                Ok((Self::outputs(&included), SavedAttention { version, upward }))
+                let (included, saved) = cut.add_forward(plan, &self.inputs())?;
+                Ok((Self::outputs(&included), saved))
             }
             Err(whole) => {
-                let upward = Upward::anew(whole, &self.inputs());
-                Ok((self.add_forward(plan)?, SavedAttention { version, upward }))
+                let (version, outputs) = self.add_forward_of(plan)?;
+                Ok((outputs, Saved::of_inputs(version, *whole, &self.inputs())))
             }
         }
+    }
+
+    /// Takes what a forward pass of this operation has saved in another plan as inputs of this one: see
+    /// [`Vlstm::import`](crate::Vlstm::import).
+    ///
+    /// # Errors
+    /// As [`Attention::add_forward`]; or the version, the options or a tensor is another than this operation has on this device.
+    pub fn import(&self, plan: &mut Plan, export: &Export) -> Result<SavedAttention, Error> {
+        let both = self.plan_of(plan, true)?;
+        Saved::import(plan, both, &UPSTREAM, export)
     }
 
     /// Adds the backward pass, from the gradient of o. What the forward pass has saved stays as it is.
@@ -161,7 +170,7 @@ impl Attention {
         saved: &SavedAttention,
         of_o: Slot,
     ) -> Result<AttentionGradients, Error> {
-        let included = saved.upward.add(plan, &[("do", of_o)])?;
+        let included = saved.add_backward(plan, &[("do", of_o)])?;
         let [q, k, v] = ["dq", "dk", "dv"].map(|name| included.slot(name));
         Ok(AttentionGradients { q, k, v })
     }

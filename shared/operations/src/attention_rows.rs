@@ -6,8 +6,9 @@ use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Version};
 
 use crate::AttentionSizes;
 use crate::choose::needed_arch;
-use crate::cut::{Cut, Upward};
+use crate::cut::{Cut, Made};
 use crate::rows::Rows;
+use crate::saved::{Export, Saved};
 
 /// Softmax attention where the linear layer before it leaves q, k and v, and where the one behind it reads o: nothing is
 /// transposed.
@@ -29,12 +30,14 @@ pub struct AttentionRows {
     pub causal: bool,
 }
 
-/// The backward pass that belongs to a forward pass, and what it reads of that.
-#[derive(Clone, Debug)]
-pub struct SavedAttentionRows(Upward);
+/// What a forward pass of attention over rows has saved.
+pub type SavedAttentionRows = Saved<AttentionRows>;
 
 static FORWARD: &dyn Version = &attention::TURNS;
 static BOTH: &dyn Version = &attention::WGMMA_BACK;
+
+/// The gradients from above.
+const UPSTREAM: [&str; 1] = ["do"];
 
 impl AttentionRows {
     /// Whether it takes this type and these sizes on this device.
@@ -78,15 +81,15 @@ impl AttentionRows {
         plan: &Plan,
         version: &dyn Version,
         more: &[(&'static str, usize)],
-    ) -> Result<Plan, Error> {
+    ) -> Result<Made, Error> {
         let AttentionSizes { batch, heads, shared_heads, positions, columns } = self.sizes;
         let shape =
             |heads| Shape { dtype: self.dtype, sizes: vec![batch, heads, positions, columns] };
         let all = [("q", heads), ("k", shared_heads), ("v", shared_heads), ("do", heads)];
         let named = all.into_iter().filter(|(name, _)| version.info().takes(name));
         let shapes: Shapes = named.map(|(name, heads)| (name.to_owned(), shape(heads))).collect();
-        let causal = if self.causal { "yes" } else { "no" };
-        let options = Options::parse(&[format!("causal={causal}")], version.info())?;
+        let options = vec![format!("causal={}", if self.causal { "yes" } else { "no" })];
+        let parsed = Options::parse(&options, version.info())?;
         let own = [
             ("q", self.q.stride),
             ("k", self.k.stride),
@@ -94,8 +97,15 @@ impl AttentionRows {
             ("o", self.widths()[0]),
         ];
         let apart = own.into_iter().chain(more.iter().copied()).collect();
-        let request = Request::new(version.info(), shapes, &options)?;
-        version.plan(plan.device(), &request.with_rows_apart(apart))
+        let request = Request::new(version.info(), shapes, &parsed)?;
+        let made = version.plan(plan.device(), &request.with_rows_apart(apart))?;
+        Ok(Made { version: version.info().full_name(), options, plan: made })
+    }
+
+    /// Both passes, with the strides of the gradients of q, k and v.
+    fn both(&self, plan: &Plan, [dq, dk, dv]: [usize; 3]) -> Result<Made, Error> {
+        let more = [("do", self.widths()[0]), ("dq", dq), ("dk", dk), ("dv", dv)];
+        self.plan_of(plan, BOTH, &more)
     }
 
     /// Adds the forward pass alone; o.
@@ -104,7 +114,7 @@ impl AttentionRows {
     /// [`AttentionRows::takes`] says no; a slot is too short, or of another type.
     pub fn add_forward(&self, plan: &mut Plan) -> Result<Slot, Error> {
         let forward = self.plan_of(plan, FORWARD, &[])?;
-        Ok(plan.include(&forward, &self.inputs())?.slot("o"))
+        Ok(plan.include(&forward.plan, &self.inputs())?.slot("o"))
     }
 
     /// Adds the forward pass, and what it saves. `gradients` are the strides of the rows that [`AttentionRows::add_backward`]
@@ -117,15 +127,24 @@ impl AttentionRows {
         plan: &mut Plan,
         gradients: [usize; 3],
     ) -> Result<(Slot, SavedAttentionRows), Error> {
-        let [dq, dk, dv] = gradients;
-        let more = [("do", self.widths()[0]), ("dq", dq), ("dk", dk), ("dv", dv)];
-        let whole = self.plan_of(plan, BOTH, &more)?;
-        let cut = Cut::before(whole, &["do"]).map_err(|_| {
-            let got = BOTH.info().full_name();
-            Error::bad("version", "a forward pass before its backward pass", got)
-        })?;
-        let (included, upward) = cut.add_forward(plan, &self.inputs())?;
-        Ok((included.slot("o"), SavedAttentionRows(upward)))
+        let cut = Cut::of_two_passes(self.both(plan, gradients)?, &UPSTREAM)?;
+        let (included, saved) = cut.add_forward(plan, &self.inputs())?;
+        Ok((included.slot("o"), saved))
+    }
+
+    /// Takes what a forward pass of this operation has saved in another plan as inputs of this one: see
+    /// [`Vlstm::import`](crate::Vlstm::import). The strides are those that the forward pass was told.
+    ///
+    /// # Errors
+    /// As [`AttentionRows::add_forward`]; or the options or a tensor is another than this operation has.
+    pub fn import(
+        &self,
+        plan: &mut Plan,
+        export: &Export,
+        gradients: [usize; 3],
+    ) -> Result<SavedAttentionRows, Error> {
+        let both = self.both(plan, gradients)?;
+        Saved::import(plan, both, &UPSTREAM, export)
     }
 
     /// Adds the backward pass, from the gradient of o, \[B S, NH D\]; the gradients of q, k and v go to rows of the strides that
@@ -147,7 +166,7 @@ impl AttentionRows {
             ("dk", dk.of(rows, shared)),
             ("dv", dv.of(rows, shared)),
         ];
-        saved.0.add(plan, &upstream)?;
+        saved.add_backward(plan, &upstream)?;
         Ok(())
     }
 }

@@ -8,6 +8,11 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Dims, Plan, Problem, Tensor, Tensors};
 use lab_reference::attention;
 
+use crate::check_data::{SIZES, TYPES, drawn, inputs, of, relative};
+use crate::composed_checks::{layers_of_one_plan_are_right, layers_of_two_plans_are_right};
+use crate::import_checks::{another_export_is_refused, what_is_saved_is_imported};
+use crate::packed_checks::packed_sequences_are_right;
+use crate::recurrent_checks::recurrences_with_their_states_are_right;
 use crate::{
     Attention, AttentionRows, AttentionSizes, NormalizerGrad, Rows, Sizes, Vlstm, VlstmRows,
     VlstmStep,
@@ -18,6 +23,14 @@ pub static SUITE: Suite = Suite { name: "lab-operations", stage: "vlstm_fwbw_v4"
 
 static CHECKS: &[Check] = &[
     Check { name: "layers_of_one_plan_are_right", run: layers_of_one_plan_are_right },
+    Check { name: "layers_of_two_plans_are_right", run: layers_of_two_plans_are_right },
+    Check { name: "packed_sequences_are_right", run: packed_sequences_are_right },
+    Check {
+        name: "recurrences_with_their_states_are_right",
+        run: recurrences_with_their_states_are_right,
+    },
+    Check { name: "what_is_saved_is_imported", run: what_is_saved_is_imported },
+    Check { name: "another_export_is_refused", run: another_export_is_refused },
     Check { name: "a_backward_pass_can_be_added_twice", run: a_backward_pass_can_be_added_twice },
     Check { name: "rows_give_what_heads_give", run: rows_give_what_heads_give },
     Check { name: "steps_go_on_where_a_sequence_ends", run: steps_go_on_where_a_sequence_ends },
@@ -27,94 +40,6 @@ static CHECKS: &[Check] = &[
         run: attention_over_rows_is_that_by_heads,
     },
 ];
-
-const SIZES: Sizes = Sizes { batch: 2, heads: 2, positions: 70, keys: 16, values: 32 };
-
-/// Types, and bounds on the relative errors of two layers.
-const TYPES: [(DType, f64); 2] = [(DType::F32, 3e-6), (DType::BF16, 2e-2)];
-
-fn drawn(dtype: DType) -> Tensors {
-    let Sizes { batch: b, heads: nh, positions: s, keys, values } = SIZES;
-    let problem = Problem::new(Dims::default(), dtype);
-    let gate = |mean, stream| problem.normal_around(mean, DType::F32, stream, &[b, nh, s]);
-    tensors([
-        ("q", problem.normal(0, &[b, nh, s, keys])),
-        ("k", problem.normal(1, &[b, nh, s, keys])),
-        ("v", problem.normal(2, &[b, nh, s, values])),
-        ("i", gate(0.0, 3)),
-        ("f", gate(3.0, 4)),
-        ("dh", problem.normal(5, &[b, nh, s, values])),
-    ])
-}
-
-fn inputs<const N: usize>(plan: &mut Plan, all: &Tensors, names: [&str; N]) -> [Slot; N] {
-    names.map(|name| plan.input(name, all[name].dtype, &all[name].shape))
-}
-
-/// |found − expected| / |expected|.
-fn relative(found: &Tensor, expected: &[f64]) -> f64 {
-    let norm = |v: Vec<f64>| v.into_iter().map(|v| v * v).sum::<f64>().sqrt();
-    let difference = found.values().iter().zip(expected).map(|(f, e)| f - e).collect();
-    norm(difference) / norm(expected.to_vec())
-}
-
-fn of(all: &[(&'static str, Vec<f64>)], name: &str) -> Vec<f64> {
-    all.iter().find(|(own, _)| *own == name).expect("of the reference").1.clone()
-}
-
-/// The values of the second layer are what the first has made of them; both have the same queries, keys and gates, so that their
-/// slots have the same names in the versions' own plans.
-fn layers_of_one_plan_are_right(device: &Device) {
-    for (dtype, bound) in TYPES {
-        let all = drawn(dtype);
-        let mut plan = Plan::new(device);
-        let [q, k, v, i, f, dh] = inputs(&mut plan, &all, ["q", "k", "v", "i", "f", "dh"]);
-        let normalizer_grad = NormalizerGrad::Exact;
-        let layer = |v| Vlstm { normalizer_grad, ..Vlstm::new(dtype, SIZES, [q, k, v], [i, f]) };
-        let first = layer(v);
-        let (of_first, saved_first) =
-            plan.within("layers.0", |plan| first.add_forward_saving(plan)).unwrap();
-        let second = layer(of_first.h);
-        let (of_second, saved_second) =
-            plan.within("layers.1", |plan| second.add_forward_saving(plan)).unwrap();
-        let by_second =
-            plan.within("layers.1", |plan| second.add_backward(plan, &saved_second, dh)).unwrap();
-        let by_first = plan
-            .within("layers.0", |plan| first.add_backward(plan, &saved_first, by_second.v))
-            .unwrap();
-        let found = [of_second.h, by_second.q, by_first.q, by_first.k, by_first.v, by_first.f];
-        found.iter().for_each(|slot| plan.keep(*slot));
-        assert!(plan.peak_bytes() < plan.bytes(), "{} shares memory", saved_first.version());
-
-        let eps = 1e-6;
-        let h = of(&forward_reference(&all, eps), "h");
-        // As the second layer reads it: rounded to the type.
-        let h = Tensor::rounded(dtype, &all["v"].shape, &h);
-        let mut of_inputs = all.clone();
-        of_inputs.insert("v".into(), h);
-        let second = forward_backward_reference(&of_inputs, eps, normalizer_grad);
-        let mut of_inputs = all.clone();
-        let dv = Tensor::rounded(dtype, &all["v"].shape, &of(&second, "dv"));
-        of_inputs.insert("dh".into(), dv);
-        let first = forward_backward_reference(&of_inputs, eps, normalizer_grad);
-        let expected = [
-            of(&second, "h"),
-            of(&second, "dq"),
-            of(&first, "dq"),
-            of(&first, "dk"),
-            of(&first, "dv"),
-            of(&first, "df"),
-        ];
-        let mut run = plan.bind().upload_inputs(&all).unwrap().finish().unwrap();
-        for turn in 0..2 {
-            run.run().unwrap();
-            for (n, (slot, expected)) in found.iter().zip(&expected).enumerate() {
-                let error = relative(&run.read(*slot).unwrap(), expected);
-                assert!(error <= bound, "{dtype}, run {turn}, result {n}: {error}");
-            }
-        }
-    }
-}
 
 /// What a forward pass has saved is still there.
 fn a_backward_pass_can_be_added_twice(device: &Device) {

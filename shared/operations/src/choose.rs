@@ -47,7 +47,7 @@ macro_rules! candidates {
 }
 
 static FORWARD: &[Candidate] = candidates! {
-    vlstm_fw_v4: PARTS, ROLES, WIDE, STEPS;
+    vlstm_fw_v4: SEGMENTED, ROLES, WIDE, STEPS;
     vlstm_fw_v3: LONG, CHUNKS;
     vlstm_fw_v1: ONLINE;
 };
@@ -224,6 +224,8 @@ pub(crate) fn choose_recurrent(
         (RecurrentCell::Lstm, true) => LSTM_GRADIENTS,
         (RecurrentCell::Slstm, false) => SLSTM,
         (RecurrentCell::Slstm, true) => SLSTM_GRADIENTS,
+        // A network of one layer, which no version is.
+        (RecurrentCell::Gru, _) => &[],
     };
     choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, &[], name)
 }

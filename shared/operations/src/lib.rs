@@ -11,11 +11,17 @@
 mod attention;
 mod attention_rows;
 mod attention_step;
+mod check_data;
 mod checks;
 pub mod choose;
+mod composed_checks;
 mod cut;
+mod import_checks;
+mod packed_checks;
 mod recurrent;
+mod recurrent_checks;
 mod rows;
+mod saved;
 mod step;
 mod vlstm;
 
@@ -26,7 +32,11 @@ pub use attention_rows::{AttentionRows, SavedAttentionRows};
 pub use attention_step::AttentionStep;
 pub use checks::SUITE;
 pub use choose::{Pass, choose, choose_attention};
-pub use recurrent::{Recurrent, RecurrentCell, RecurrentOutputs, RecurrentSizes, SavedRecurrent};
+pub use recurrent::{
+    Recurrent, RecurrentCell, RecurrentGradients, RecurrentOutputs, RecurrentSizes,
+    RecurrentUpstream, SavedRecurrent,
+};
 pub use rows::{GateGradients, Rows, SavedRows, VlstmRows};
+pub use saved::{Export, Saved, SavedTensor};
 pub use step::VlstmStep;
-pub use vlstm::{Gradients, NormalizerGrad, Outputs, Saved, Sizes, Vlstm};
+pub use vlstm::{Gradients, NormalizerGrad, Outputs, Sizes, Vlstm};

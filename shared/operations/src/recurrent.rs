@@ -1,17 +1,21 @@
-//! The LSTM and the sLSTM over whole sequences.
+//! The LSTM, the GRU and the sLSTM over whole sequences.
 
 use lab_device::DType;
 use lab_harness::plan::{Included, Slot};
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes};
+use lstm_fused::{Lstm, Network};
 
 use crate::choose::choose_recurrent;
-use crate::cut::{Cut, Upward};
+use crate::cut::{Cut, Made};
+use crate::saved::{Export, Saved};
 
 /// What happens in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecurrentCell {
     /// Gates i, f, g, o; it multiplies x itself. See [`lab_families::lstm`].
     Lstm,
+    /// Gates r, z, n, and h alone goes on to the next step; it multiplies x itself. See [`lab_reference::lstm`].
+    Gru,
     /// Gates i, f, z, o; x is what W has made of it, and heads do not meet. See [`lab_families::slstm`].
     Slstm,
 }
@@ -23,7 +27,7 @@ pub struct RecurrentSizes {
     pub steps: usize,
     /// Rows of a step, B.
     pub batch: usize,
-    /// NH; the LSTM has one.
+    /// NH; the LSTM and the GRU have one.
     pub heads: usize,
     /// Units of a head, DH.
     pub units: usize,
@@ -46,7 +50,8 @@ pub struct Recurrent {
     pub parameters: [Slot; 4],
     /// The state before the first step, in the order of [`RecurrentCell::states`]: none is one of zeros.
     pub state: Option<[Slot; 4]>,
-    /// The version of the forward pass alone, and that of both passes: `lstm_fused:v1_sequence`.
+    /// The version of the forward pass alone, and that of both passes: `lstm_fused:v1_sequence`; of the GRU there is one,
+    /// `lstm_fused:cell`.
     pub versions: [Option<&'static str>; 2],
 }
 
@@ -59,15 +64,33 @@ pub struct RecurrentOutputs {
     pub state: Vec<Slot>,
 }
 
-/// The backward pass that belongs to a forward pass, and what it reads of that.
+/// What the forward pass of a recurrence has saved.
+pub type SavedRecurrent = Saved<Recurrent>;
+
+/// The gradients from above.
+#[derive(Clone, Copy, Debug)]
+pub struct RecurrentUpstream {
+    /// Of y.
+    pub dy: Slot,
+    /// Of the state behind the last step, in the order of [`RecurrentCell::states`] without m, on which nothing depends: the LSTM
+    /// has the first two, the GRU the first. None are zeros.
+    pub state: Option<[Slot; 3]>,
+}
+
+/// Gradients, as scratch of the plan.
 #[derive(Clone, Debug)]
-pub struct SavedRecurrent(Upward);
+pub struct RecurrentGradients {
+    /// Of x.
+    pub x: Slot,
+    /// Of the state before the first step, in the order of [`RecurrentUpstream::state`].
+    pub state: Vec<Slot>,
+}
 
 impl RecurrentCell {
     /// The names of its parameters in the versions.
     pub fn parameters(self) -> &'static [&'static str] {
         match self {
-            Self::Lstm => &["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"],
+            Self::Lstm | Self::Gru => &["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"],
             Self::Slstm => &["r", "b"],
         }
     }
@@ -76,6 +99,7 @@ impl RecurrentCell {
     pub fn states(self) -> &'static [&'static str] {
         match self {
             Self::Lstm => &["h", "c"],
+            Self::Gru => &["h"],
             Self::Slstm => &["h", "c", "n", "m"],
         }
     }
@@ -83,16 +107,30 @@ impl RecurrentCell {
     /// The type of a state, by its name with anything around it, in a run of a type: c, n and m of the sLSTM are f32.
     pub fn dtype_of_state(self, name: &str, dtype: DType) -> DType {
         let is_h = name.trim_start_matches('d').starts_with('h');
-        if self == Self::Lstm || is_h { dtype } else { DType::F32 }
+        if self != Self::Slstm || is_h { dtype } else { DType::F32 }
+    }
+
+    /// Gates: rows of a weight for each unit.
+    fn gates(self) -> usize {
+        if self == Self::Gru { 3 } else { 4 }
     }
 
     fn x(self) -> &'static str {
-        if self == Self::Lstm { "x" } else { "wx" }
+        if self == Self::Slstm { "wx" } else { "x" }
     }
 
-    /// The gradients by the state behind the last step, which are zeros here.
+    /// Of the states that have a gradient, that behind the last step.
     fn last(self) -> &'static [&'static str] {
-        if self == Self::Lstm { &["dhn", "dcn"] } else { &["dhn", "dcn", "dnn"] }
+        match self {
+            Self::Lstm => &["dhn", "dcn"],
+            Self::Gru => &["dhn"],
+            Self::Slstm => &["dhn", "dcn", "dnn"],
+        }
+    }
+
+    /// All gradients from above.
+    fn upstream(self) -> Vec<&'static str> {
+        [&["dy"], self.last()].concat()
     }
 }
 
@@ -104,14 +142,14 @@ impl Recurrent {
     /// Shapes of x, y, the parameters and a state.
     fn shapes(&self, gradients: bool) -> Shapes {
         let RecurrentSizes { steps: t, batch: b, heads: nh, units: dh, columns } = self.sizes;
-        let h = self.units();
+        let (h, gates) = (self.units(), self.cell.gates());
         let mut all: Vec<(String, Vec<usize>)> = match self.cell {
-            RecurrentCell::Lstm => vec![
+            RecurrentCell::Lstm | RecurrentCell::Gru => vec![
                 ("x".into(), vec![t, b, columns]),
-                ("weight_ih_l0".into(), vec![4 * h, columns]),
-                ("weight_hh_l0".into(), vec![4 * h, h]),
-                ("bias_ih_l0".into(), vec![4 * h]),
-                ("bias_hh_l0".into(), vec![4 * h]),
+                ("weight_ih_l0".into(), vec![gates * h, columns]),
+                ("weight_hh_l0".into(), vec![gates * h, h]),
+                ("bias_ih_l0".into(), vec![gates * h]),
+                ("bias_hh_l0".into(), vec![gates * h]),
             ],
             RecurrentCell::Slstm => vec![
                 ("wx".into(), vec![t, b, 4, nh, dh]),
@@ -119,11 +157,11 @@ impl Recurrent {
                 ("b".into(), vec![4, nh, dh]),
             ],
         };
-        let of_lstm = self.cell == RecurrentCell::Lstm;
-        let state = if of_lstm { vec![1, b, h] } else { vec![b, nh, dh] };
+        let by_heads = self.cell == RecurrentCell::Slstm;
+        let state = if by_heads { vec![b, nh, dh] } else { vec![1, b, h] };
         all.extend(self.cell.states().iter().map(|s| (format!("{s}0"), state.clone())));
         if gradients {
-            let y = if of_lstm { vec![t, b, h] } else { vec![t, b, nh, dh] };
+            let y = if by_heads { vec![t, b, nh, dh] } else { vec![t, b, h] };
             all.push(("dy".into(), y));
             all.extend(self.cell.last().iter().map(|s| ((*s).to_owned(), state.clone())));
         }
@@ -156,13 +194,44 @@ impl Recurrent {
         all
     }
 
-    fn plan_of(&self, plan: &Plan, gradients: bool) -> Result<Plan, Error> {
+    /// A version of the forward pass, or of both, and its plan.
+    fn plan_of(&self, plan: &Plan, gradients: bool) -> Result<Made, Error> {
         let shapes = self.shapes(gradients);
         let name = self.versions[usize::from(gradients)];
+        if self.cell == RecurrentCell::Gru {
+            return self.plan_of_gru(plan, &shapes, gradients, name);
+        }
         let version = choose_recurrent(self.cell, gradients, plan.device(), &shapes, name)?;
         let options = Options::default();
         let request = Request::new(version.info(), shapes, &options)?;
-        version.plan(plan.device(), &request)
+        let made = version.plan(plan.device(), &request)?;
+        Ok(Made { version: version.info().full_name(), options: Vec::new(), plan: made })
+    }
+
+    /// The GRU is a network of one layer: it is no version of the LSTM's family.
+    fn plan_of_gru(
+        &self,
+        plan: &Plan,
+        shapes: &Shapes,
+        gradients: bool,
+        name: Option<&str>,
+    ) -> Result<Made, Error> {
+        let RecurrentSizes { batch, heads, units, columns, .. } = self.sizes;
+        if heads != 1 {
+            return Err(Error::bad("heads of a GRU", "1", heads));
+        }
+        let network = Network::gru(columns, units);
+        let gru = Lstm::of_rows(network, plan.device(), self.dtype, batch)?;
+        let version = format!("lstm_fused:{}", gru.way());
+        if let Some(name) = name.filter(|name| *name != version) {
+            return Err(Error::bad("version", format!("auto or {version}"), format!("'{name}'")));
+        }
+        let pass = match gradients {
+            true => lstm_fused::Pass::ForwardBackward,
+            false => lstm_fused::Pass::Forward,
+        };
+        let made = gru.plan(plan.device(), shapes, pass)?;
+        Ok(Made { version, options: Vec::new(), plan: made })
     }
 
     fn outputs(&self, included: &Included) -> RecurrentOutputs {
@@ -175,35 +244,55 @@ impl Recurrent {
     /// # Errors
     /// No version takes these sizes or this device; a slot is of another length or type.
     pub fn add_forward(&self, plan: &mut Plan) -> Result<RecurrentOutputs, Error> {
-        let forward = self.plan_of(plan, false)?;
         let inputs = self.inputs(plan);
-        let given: Vec<_> = inputs.iter().map(|(name, slot)| (name.as_str(), *slot)).collect();
-        Ok(self.outputs(&plan.include(&forward, &given)?))
+        Ok(self.add_forward_of(plan, &named(&inputs))?.1)
+    }
+
+    /// The same, with the version that makes it.
+    fn add_forward_of(
+        &self,
+        plan: &mut Plan,
+        inputs: &[(&str, Slot)],
+    ) -> Result<(String, RecurrentOutputs), Error> {
+        let forward = self.plan_of(plan, false)?;
+        let included = plan.include(&forward.plan, inputs)?;
+        Ok((forward.version, self.outputs(&included)))
     }
 
     /// Adds the forward pass, and what it saves for [`Recurrent::add_backward`].
     ///
     /// # Errors
     /// As [`Recurrent::add_forward`].
-    pub fn add_forward_saving(&self, plan: &mut Plan) -> Result<(Slot, SavedRecurrent), Error> {
-        let whole = self.plan_of(plan, true)?;
+    pub fn add_forward_saving(
+        &self,
+        plan: &mut Plan,
+    ) -> Result<(RecurrentOutputs, SavedRecurrent), Error> {
         let inputs = self.inputs(plan);
-        let given: Vec<_> = inputs.iter().map(|(name, slot)| (name.as_str(), *slot)).collect();
-        let upstream = [&["dy"], self.cell.last()].concat();
-        match Cut::before(whole, &upstream) {
+        let inputs = named(&inputs);
+        match Cut::before(self.plan_of(plan, true)?, &self.cell.upstream()) {
             Ok(cut) => {
-                let (included, upward) = cut.add_forward(plan, &given)?;
-                Ok((included.slot("y"), SavedRecurrent(upward)))
+                let (included, saved) = cut.add_forward(plan, &inputs)?;
+                Ok((self.outputs(&included), saved))
             }
             Err(whole) => {
-                let upward = Upward::anew(whole, &given);
-                Ok((self.add_forward(plan)?.y, SavedRecurrent(upward)))
+                let (version, outputs) = self.add_forward_of(plan, &inputs)?;
+                Ok((outputs, Saved::of_inputs(version, *whole, &inputs)))
             }
         }
     }
 
-    /// Adds the backward pass, from the gradient of y: the gradient of x, and those of the parameters where `into` says, of each of
-    /// [`RecurrentCell::parameters`].
+    /// Takes what a forward pass of this operation has saved in another plan as inputs of this one: see
+    /// [`Vlstm::import`](crate::Vlstm::import).
+    ///
+    /// # Errors
+    /// As [`Recurrent::add_forward`]; or the version or a tensor is another than this operation has on this device.
+    pub fn import(&self, plan: &mut Plan, export: &Export) -> Result<SavedRecurrent, Error> {
+        let both = self.plan_of(plan, true)?;
+        Saved::import(plan, both, &self.cell.upstream(), export)
+    }
+
+    /// Adds the backward pass, from the gradients of y and of the state behind the last step. The gradients of the parameters go
+    /// where `into` says, of each of [`RecurrentCell::parameters`].
     ///
     /// # Errors
     /// A slot is of another length, type or plan.
@@ -211,19 +300,26 @@ impl Recurrent {
         &self,
         plan: &mut Plan,
         saved: &SavedRecurrent,
-        dy: Slot,
+        from: RecurrentUpstream,
         into: &[Slot],
-    ) -> Result<Slot, Error> {
+    ) -> Result<RecurrentGradients, Error> {
         let len = self.sizes.batch * self.units();
         let gradients: Vec<String> =
             self.cell.parameters().iter().map(|name| format!("d{name}")).collect();
-        let mut upstream = vec![("dy", dy)];
-        for name in self.cell.last() {
+        let mut upstream = vec![("dy", from.dy)];
+        for (n, name) in self.cell.last().iter().enumerate() {
             let dtype = self.cell.dtype_of_state(name, self.dtype);
-            upstream.push((name, plan.zeros(dtype, len)));
+            let slot = from.state.map_or_else(|| plan.zeros(dtype, len), |state| state[n]);
+            upstream.push((name, slot));
         }
         upstream.extend(gradients.iter().map(String::as_str).zip(into.iter().copied()));
-        let included = saved.0.add(plan, &upstream)?;
-        Ok(included.slot(&format!("d{}", self.cell.x())))
+        let included = saved.add_backward(plan, &upstream)?;
+        let first = |last: &&str| included.slot(&format!("{}0", &last[..last.len() - 1]));
+        let state = self.cell.last().iter().map(first).collect();
+        Ok(RecurrentGradients { x: included.slot(&format!("d{}", self.cell.x())), state })
     }
+}
+
+fn named(inputs: &[(String, Slot)]) -> Vec<(&str, Slot)> {
+    inputs.iter().map(|(name, slot)| (name.as_str(), *slot)).collect()
 }

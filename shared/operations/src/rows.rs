@@ -1,11 +1,12 @@
 //! The vLSTM over rows, heads beside each other.
 
 use lab_device::{DType, Device};
-use lab_harness::plan::{Included, Slot};
+use lab_harness::plan::Slot;
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Tensor, Version};
 
 use crate::choose::needed_arch;
-use crate::cut::{Cut, Upward};
+use crate::cut::{Cut, Made};
+use crate::saved::{Export, Saved};
 use crate::{NormalizerGrad, Sizes};
 
 /// Columns of rows: the slot begins with the first of them, and rows are `stride` elements apart.
@@ -50,9 +51,8 @@ pub struct VlstmRows {
     pub normalizer_grad: NormalizerGrad,
 }
 
-/// The backward pass that belongs to a forward pass, and what it reads of that.
-#[derive(Clone, Debug)]
-pub struct SavedRows(Upward);
+/// What a forward pass over rows has saved.
+pub type SavedRows = Saved<VlstmRows>;
 
 /// The gradients of the gates, f32 \[NH, B S\] each.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +65,9 @@ pub struct GateGradients {
 
 static FORWARD: &dyn Version = &vlstm_fw_v4::PACKED;
 static BOTH: &dyn Version = &vlstm_fwbw_v4::PACKED;
+
+/// The gradients from above.
+const UPSTREAM: [&str; 1] = ["dh"];
 
 impl VlstmRows {
     /// Whether it takes this type and these sizes on this device.
@@ -137,16 +140,25 @@ impl VlstmRows {
         version: &dyn Version,
         shapes: Shapes,
         more: &[(&'static str, usize)],
-    ) -> Result<Plan, Error> {
+    ) -> Result<Made, Error> {
         let mut options = vec![format!("eps={:?}", self.eps)];
         if shapes.contains_key("dh") && self.normalizer_grad == NormalizerGrad::Exact {
             options.push("normalizer_grad=exact".into());
         }
-        let options = Options::parse(&options, version.info())?;
+        let parsed = Options::parse(&options, version.info())?;
         let own = [("q", self.q.stride), ("k", self.k.stride), ("v", self.v.stride)];
         let apart = own.into_iter().chain([("h", self.values_apart())]).chain(more.iter().copied());
-        let request = Request::new(version.info(), shapes, &options)?;
-        version.plan(plan.device(), &request.with_rows_apart(apart.collect()))
+        let request = Request::new(version.info(), shapes, &parsed)?;
+        let made = version.plan(plan.device(), &request.with_rows_apart(apart.collect()))?;
+        Ok(Made { version: version.info().full_name(), options, plan: made })
+    }
+
+    /// Both passes, with the strides of the gradients of q, k and v.
+    fn both(&self, plan: &Plan, [dq, dk, dv]: [usize; 3]) -> Result<Made, Error> {
+        let mut shapes = self.shapes();
+        shapes.insert("dh".into(), shapes["v"].clone());
+        let more = [("dh", self.values_apart()), ("dq", dq), ("dk", dk), ("dv", dv)];
+        self.plan_of(plan, BOTH, shapes, &more)
     }
 
     /// Adds the forward pass alone; h.
@@ -156,7 +168,7 @@ impl VlstmRows {
     pub fn add_forward(&self, plan: &mut Plan) -> Result<Slot, Error> {
         let forward = self.plan_of(plan, FORWARD, self.shapes(), &[])?;
         let inputs = self.inputs(plan);
-        Ok(plan.include(&forward, &inputs)?.slot("h"))
+        Ok(plan.include(&forward.plan, &inputs)?.slot("h"))
     }
 
     /// Adds the forward pass, and what it saves. `gradients` are the strides of the rows that [`VlstmRows::add_backward`] writes the
@@ -169,21 +181,25 @@ impl VlstmRows {
         plan: &mut Plan,
         gradients: [usize; 3],
     ) -> Result<(Slot, SavedRows), Error> {
-        let mut shapes = self.shapes();
-        shapes.insert("dh".into(), shapes["v"].clone());
-        let [dq, dk, dv] = gradients;
-        let more = [("dh", self.values_apart()), ("dq", dq), ("dk", dk), ("dv", dv)];
-        let whole = self.plan_of(plan, BOTH, shapes, &more)?;
-        let cut = Cut::before(whole, &["dh"]).map_err(|_| {
-            Error::bad(
-                "version",
-                "a forward pass before its backward pass",
-                BOTH.info().full_name(),
-            )
-        })?;
+        let cut = Cut::of_two_passes(self.both(plan, gradients)?, &UPSTREAM)?;
         let inputs = self.inputs(plan);
-        let (included, upward): (Included, Upward) = cut.add_forward(plan, &inputs)?;
-        Ok((included.slot("h"), SavedRows(upward)))
+        let (included, saved) = cut.add_forward(plan, &inputs)?;
+        Ok((included.slot("h"), saved))
+    }
+
+    /// Takes what a forward pass of this operation has saved in another plan as inputs of this one: see
+    /// [`Vlstm::import`](crate::Vlstm::import). The strides are those that the forward pass was told.
+    ///
+    /// # Errors
+    /// As [`VlstmRows::add_forward`]; or the options or a tensor is another than this operation has.
+    pub fn import(
+        &self,
+        plan: &mut Plan,
+        export: &Export,
+        gradients: [usize; 3],
+    ) -> Result<SavedRows, Error> {
+        let both = self.both(plan, gradients)?;
+        Saved::import(plan, both, &UPSTREAM, export)
     }
 
     /// Adds the backward pass, from the gradient of h, \[B S, NH DHHV\]; the gradients of q, k and v go to rows of the strides that the
@@ -201,7 +217,7 @@ impl VlstmRows {
         let (t, [keys, values]) = (self.positions(), self.widths());
         let upstream =
             [("dh", dh), ("dq", dq.of(t, keys)), ("dk", dk.of(t, keys)), ("dv", dv.of(t, values))];
-        let included = saved.0.add(plan, &upstream)?;
+        let included = saved.add_backward(plan, &upstream)?;
         Ok(GateGradients { i: included.slot("di"), f: included.slot("df") })
     }
 }

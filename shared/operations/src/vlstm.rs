@@ -5,7 +5,8 @@ use lab_harness::plan::{Included, Slot};
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes};
 pub use lab_reference::vlstm::NormalizerGrad;
 
-use crate::cut::{Cut, Upward};
+use crate::cut::{Cut, Made};
+use crate::saved::{Export, Saved};
 use crate::{Pass, choose};
 
 /// Of q, k, v: B, NH, S, DHQK, DHHV.
@@ -56,7 +57,11 @@ pub struct Vlstm {
     pub i: Slot,
     /// Forget gates.
     pub f: Slot,
-    /// C0 \[B, NH, DHQK, DHHV\], n0 \[B, NH, DHQK\], m0 \[B, NH\], of f32: what earlier positions have left.
+    /// Where packed sequences begin and end, i32 \[N + 1\], rising from 0 to S: sequence n has the positions from its n-th element
+    /// up to the next, which may be none, and B is 1. See [`lab_families::vlstm::packed`].
+    pub cu_seqlens: Option<Slot>,
+    /// C0 \[B, NH, DHQK, DHHV\], n0 \[B, NH, DHQK\], m0 \[B, NH\], of f32: what earlier positions have left. Of packed sequences
+    /// each has its own: N in place of B.
     pub state: Option<[Slot; 3]>,
     /// Whether the state behind the last position is wanted.
     pub last_state: bool,
@@ -73,22 +78,8 @@ pub struct Vlstm {
 pub struct Outputs {
     /// \[B, NH, S, DHHV\].
     pub h: Slot,
-    /// C, n and m behind the last position, if they are wanted.
+    /// C, n and m behind the last position, if they are wanted: of packed sequences, of each.
     pub state: Option<[Slot; 3]>,
-}
-
-/// The backward pass that belongs to a forward pass, and what it reads of that.
-#[derive(Clone, Debug)]
-pub struct Saved {
-    version: String,
-    upward: Upward,
-}
-
-impl Saved {
-    /// The version that has saved it, `vlstm_fwbw_v4:v1_together`.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
 }
 
 /// Gradients, as scratch of the plan: each of its tensor's type and shape.
@@ -110,19 +101,38 @@ pub struct Gradients {
 const FIRST: [&str; 3] = ["C0", "n0", "m0"];
 const LAST: [&str; 3] = ["CN", "nN", "mN"];
 
+/// The gradients from above.
+const UPSTREAM: [&str; 1] = ["dh"];
+
 impl Vlstm {
     /// Without a state, of ε = 10⁻⁶, the normaliser held constant, by the version that suits.
     pub fn new(dtype: DType, sizes: Sizes, [q, k, v]: [Slot; 3], [i, f]: [Slot; 2]) -> Self {
         let (state, last_state, eps) = (None, false, 1e-6);
         let (normalizer_grad, versions) = (NormalizerGrad::Constant, [None; 2]);
-        Self { dtype, sizes, q, k, v, i, f, state, last_state, eps, normalizer_grad, versions }
+        Self {
+            dtype,
+            sizes,
+            q,
+            k,
+            v,
+            i,
+            f,
+            cu_seqlens: None,
+            state,
+            last_state,
+            eps,
+            normalizer_grad,
+            versions,
+        }
     }
 
     fn inputs(&self) -> Vec<(&'static str, Slot)> {
         let Self { q, k, v, i, f, .. } = *self;
         let state = self.state.map(|state| FIRST.into_iter().zip(state));
+        let packed = self.cu_seqlens.map(|slot| ("cu_seqlens", slot));
         [("q", q), ("k", k), ("v", v), ("i", i), ("f", f)]
             .into_iter()
+            .chain(packed)
             .chain(state.into_iter().flatten())
             .collect()
     }
@@ -136,19 +146,24 @@ impl Vlstm {
             ("i", DType::F32, vec![b, nh, s]),
             ("f", DType::F32, vec![b, nh, s]),
         ];
-        let state = [vec![b, nh, keys, values], vec![b, nh, keys], vec![b, nh]];
+        let ends = self.cu_seqlens.map(|slot| slot.len());
+        let packed = ends.map(|ends| ("cu_seqlens", DType::I32, vec![ends]));
+        let n = ends.map_or(b, |ends| ends.saturating_sub(1));
+        let state = [vec![n, nh, keys, values], vec![n, nh, keys], vec![n, nh]];
         let state = FIRST.into_iter().zip(state).map(|(name, sizes)| (name, DType::F32, sizes));
         let state = state.filter(|_| self.state.is_some());
         all.into_iter()
+            .chain(packed)
             .chain(state)
             .map(|(name, dtype, sizes)| (name.to_owned(), Shape { dtype, sizes }))
             .collect()
     }
 
     /// A version, and its plan, of these shapes.
-    fn plan_of(&self, plan: &Plan, pass: Pass, shapes: Shapes) -> Result<(String, Plan), Error> {
+    fn plan_of(&self, plan: &Plan, pass: Pass, shapes: Shapes) -> Result<Made, Error> {
         // The emulator's first choice makes both passes in one launch; a plan of layers wants them apart.
         let apart = pass == Pass::Gradients
+            && self.cu_seqlens.is_none()
             && self.dtype == DType::F32
             && plan.device().kind() == DeviceKind::Emulator;
         let name = self.versions[usize::from(pass == Pass::Gradients)];
@@ -161,9 +176,17 @@ impl Vlstm {
             options.push("normalizer_grad=exact".into());
         }
         let version = choose(pass, plan.device(), &shapes, &options, name)?;
-        let options = Options::parse(&options, version.info())?;
-        let request = Request::new(version.info(), shapes, &options)?;
-        Ok((version.info().full_name(), version.plan(plan.device(), &request)?))
+        let parsed = Options::parse(&options, version.info())?;
+        let request = Request::new(version.info(), shapes, &parsed)?;
+        let made = version.plan(plan.device(), &request)?;
+        Ok(Made { version: version.info().full_name(), options, plan: made })
+    }
+
+    /// Both passes.
+    fn both(&self, plan: &Plan) -> Result<Made, Error> {
+        let mut shapes = self.shapes();
+        shapes.insert("dh".into(), shapes["v"].clone());
+        self.plan_of(plan, Pass::Gradients, shapes)
     }
 
     fn outputs(&self, included: &Included) -> Outputs {
@@ -176,9 +199,14 @@ impl Vlstm {
     /// # Errors
     /// No version takes these sizes, this type or this device; a slot is of another length or type.
     pub fn add_forward(&self, plan: &mut Plan) -> Result<Outputs, Error> {
-        let (_, forward) = self.plan_of(plan, Pass::Forward, self.shapes())?;
-        let included = plan.include(&forward, &self.inputs())?;
-        Ok(self.outputs(&included))
+        Ok(self.add_forward_of(plan)?.1)
+    }
+
+    /// The same, with the version that makes it.
+    fn add_forward_of(&self, plan: &mut Plan) -> Result<(String, Outputs), Error> {
+        let forward = self.plan_of(plan, Pass::Forward, self.shapes())?;
+        let included = plan.include(&forward.plan, &self.inputs())?;
+        Ok((forward.version, self.outputs(&included)))
     }
 
     /// Adds the forward pass, and what it saves for [`Vlstm::add_backward`]. Where a version makes both passes in one launch, the
@@ -187,20 +215,27 @@ impl Vlstm {
     /// # Errors
     /// As [`Vlstm::add_forward`].
     pub fn add_forward_saving(&self, plan: &mut Plan) -> Result<(Outputs, Saved), Error> {
-        let mut shapes = self.shapes();
-        shapes.insert("dh".into(), shapes["v"].clone());
-        let (version, whole) = self.plan_of(plan, Pass::Gradients, shapes)?;
         let inputs = self.inputs();
-        match Cut::before(whole, &["dh"]) {
+        match Cut::before(self.both(plan)?, &UPSTREAM) {
             Ok(cut) => {
-                let (included, upward) = cut.add_forward(plan, &inputs)?;
-                Ok((self.outputs(&included), Saved { version, upward }))
+                let (included, saved) = cut.add_forward(plan, &inputs)?;
+                Ok((self.outputs(&included), saved))
             }
             Err(whole) => {
-                let upward = Upward::anew(whole, &inputs);
-                Ok((self.add_forward(plan)?, Saved { version, upward }))
+                let (version, outputs) = self.add_forward_of(plan)?;
+                Ok((outputs, Saved::of_inputs(version, *whole, &inputs)))
             }
         }
+    }
+
+    /// Takes what a forward pass of this operation has saved in another plan as inputs of this one. The slots of the operation
+    /// itself may stay those of the other plan: [`Vlstm::add_backward`] does not look at them.
+    ///
+    /// # Errors
+    /// As [`Vlstm::add_forward`]; or the version, the options or a tensor is another than this operation has on this device.
+    pub fn import(&self, plan: &mut Plan, export: &Export) -> Result<Saved, Error> {
+        let both = self.both(plan)?;
+        Saved::import(plan, both, &UPSTREAM, export)
     }
 
     /// Adds the backward pass, from the gradient of h. What the forward pass has saved stays as it is.
@@ -213,7 +248,7 @@ impl Vlstm {
         saved: &Saved,
         dh: Slot,
     ) -> Result<Gradients, Error> {
-        let included = saved.upward.add(plan, &[("dh", dh)])?;
+        let included = saved.add_backward(plan, &[("dh", dh)])?;
         let [q, k, v, i, f] = ["dq", "dk", "dv", "di", "df"].map(|name| included.slot(name));
         Ok(Gradients { q, k, v, i, f })
     }

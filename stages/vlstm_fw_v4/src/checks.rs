@@ -10,7 +10,7 @@ use lab_harness::{
 };
 
 use crate::{
-    ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, PARTS, ROLES, SEGMENTS, STAGE, Saved, Walk,
+    ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROLES, SEGMENTED, SEGMENTS, STAGE, Saved, Walk,
 };
 
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
@@ -49,7 +49,7 @@ fn what_a_backward_pass_wants_is_saved(device: &Device) {
     };
     saved(&ROLES, [1, 2, 600, 48, 80], DType::BF16, 1);
     saved(&ROLES, [2, 1, 300, 128, 144], DType::F16, 1);
-    saved(&PARTS, [1, 1, 530, 16, 64], DType::F16, 2);
+    saved(&SEGMENTED, [1, 1, 530, 16, 64], DType::F16, 2);
     let problem = Problem::new(sizes([1, 1, 300, 16, 16]), DType::BF16);
     assert_saved(&ROLES, device, &problem, 1, false);
 }

@@ -142,7 +142,7 @@ pub static ROLES: Walk = Walk {
 };
 
 /// Few heads.
-pub static PARTS: Walk = Walk {
+pub static SEGMENTED: Walk = Walk {
     info: Info {
         name: "v2_segments",
         parent: Some("v1_roles"),
@@ -192,7 +192,7 @@ pub static WIDE: Walk = Walk {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state stays in registers from the first chunk to the last",
-    versions: &[&STEPS, &ROLES, &PARTS, &PACKED, &WIDE],
+    versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
