@@ -4,7 +4,7 @@
 use lab_families::qkv::sizes;
 use lab_harness::suite::{assert_right, assert_version, in_all_types};
 use lab_harness::{Problem, Stage, Version, random_problems, stage_checks};
-use vlstm_fw_v4::{PACKED, PARTS, ROLES, STAGE, STEPS, WIDE};
+use vlstm_fw_v4::{PACKED, ROLES, SEGMENTED, STAGE, STEPS, WIDE};
 
 #[test]
 fn steps() {
@@ -23,7 +23,7 @@ fn wide() {
 
 #[test]
 fn segments() {
-    assert_version(&STAGE, &PARTS);
+    assert_version(&STAGE, &SEGMENTED);
 }
 
 #[test]
@@ -32,14 +32,14 @@ fn packed() {
     assert_eq!(STAGE.versions.len(), 5);
 }
 
-/// `ROLES` launches a kernel that `PARTS` launches, too, where there is one segment, and has no more to show than its results:
+/// `ROLES` launches a kernel that `SEGMENTED` launches, too, where there is one segment, and has no more to show than its results:
 /// `lab selftest` asks it all the same. What takes long is asked of the first and the last of these.
-static ASKED: [&dyn Version; 4] = [&STEPS, &PARTS, &PACKED, &WIDE];
+static ASKED: [&dyn Version; 4] = [&STEPS, &SEGMENTED, &PACKED, &WIDE];
 
 stage_checks!(Stage { versions: &ASKED, ..STAGE });
 
 random_problems! {
-    cases: 10, of: in_all_types(&[&PARTS]);
+    cases: 10, of: in_all_types(&[&SEGMENTED]);
     (
         b in 1usize..3,
         nh in 1usize..3,

@@ -317,7 +317,7 @@ impl Version for Walks {
             vlstm::state_gradient_slots(&mut plan, request)?;
         let StateSlots { given, first: [c0, n0, m0], last: [c_n, n_n, _], .. } = state.clone();
         let forward = match self.launches {
-            Launches::Segments => &vlstm_fw_v4::PARTS,
+            Launches::Segments => &vlstm_fw_v4::SEGMENTED,
             _ if packed.sequences.is_some() => &vlstm_fw_v4::PACKED,
             _ => &vlstm_fw_v4::ROLES,
         };
