@@ -820,12 +820,8 @@ impl BlockRunner {
         }
         check.met(first);
         if self.live < self.live_at_barrier {
-            let gone = || self.threads.iter().filter(|t| t.state == State::Exited);
-            let never_met = gone().filter(|t| !t.has_met).map(|t| t.last);
-            // Threads that return before the first barrier are none of this: that is how most kernels limit their indices.
-            if !check.passed_by(|| self.standing(), first, never_met) && gone().any(|t| t.has_met) {
-                check.left_early(|| self.standing(), first);
-            }
+            let gone = self.threads.iter().filter(|t| t.state == State::Exited && !t.has_met);
+            check.passed_by(|| self.standing(), first, gone.map(|t| t.last));
             self.live_at_barrier = self.live;
         }
         check.barrier();

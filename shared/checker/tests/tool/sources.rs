@@ -128,36 +128,6 @@ fn the_text_of_an_asm_may_be_chosen_by_if_and_stands_on_its_lines() {
     );
 }
 
-const SUM: &str = "__global__ void k(const float* x, float* y) {
-    __shared__ float s[256];
-    int t = threadIdx.x;
-    s[t] = x[t];
-    __syncthreads();
-    for (int o = 128; o > 0; o >>= 1) BODY
-    if (t == 0) y[0] = s[0];
-}
-";
-
-#[test]
-fn threads_that_leave_without_a_barrier_are_told() {
-    let words = "--grid 1 --block 256 --arg in:f32[256] --arg out:f32[1]";
-    let wrong = SUM.replace("BODY", "if (t < o) { s[t] += s[t + o]; __syncthreads(); }");
-    let (code, told) = check(&wrong, words);
-    assert_eq!(code, Some(0), "{told}");
-    let message = "divergent barrier: some threads of the block came to a barrier before, and ended without this one";
-    assert!(told.contains(message) && told.contains("k.cu:6:"), "{told}");
-    assert_eq!(check(&wrong, &format!("{words} --strict")).0, Some(3));
-    let right = SUM.replace("BODY", "{ if (t < o) s[t] += s[t + o]; __syncthreads(); }");
-    let (code, told) =
-        check(&right, &format!("{words} --strict --expect y=x.sum(keepdims=True) --rtol 1e-4"));
-    assert_eq!(code, Some(0), "{told}");
-    // Threads that return before any barrier are what most kernels have.
-    let guarded = "__global__ void k(float* y, int n) { int t = threadIdx.x; if (t >= n) return;
-        __shared__ float s[64]; s[t] = t; __syncthreads(); y[t] = s[n - 1 - t]; }";
-    let (code, told) = check(guarded, "--grid 1 --block 64 --strict --arg out:f32[40] --arg 40");
-    assert_eq!(code, Some(0), "{told}");
-}
-
 #[test]
 fn a_loop_that_does_not_end_in_time_is_told_by_its_line() {
     let text = "__global__ void k(const float* x, float* y, long n) {

@@ -705,48 +705,35 @@ impl BlockCheck {
     }
 
     /// Some threads of a block have met at a barrier, and the others have ended, these by way of accesses at `gone`: who was
-    /// behind the barrier by then has gone past it. True where one has.
+    /// behind the barrier by then has gone past it.
     pub(crate) fn passed_by(
         &mut self,
         standing: impl Fn() -> Vec<Standing>,
         barrier: usize,
         gone: impl Iterator<Item = usize>,
-    ) -> bool {
+    ) {
         let launch = &mut *self.launch;
         let at = launch.places.number(barrier);
         let mut gone: Vec<usize> = gone.filter(|&pc| pc != 0).collect();
         gone.sort_unstable();
         gone.dedup();
-        let mut is_new = |pc: &usize| {
-            launch.passed.insert((at, launch.places.number(*pc))) && launch.is_behind(*pc, barrier)
-        };
-        let has_passed = gone.into_iter().any(|pc| is_new(&pc));
-        if has_passed {
+        for pc in gone {
+            let pair = (at, launch.places.number(pc));
+            if !launch.passed.insert(pair) || !launch.is_behind(pc, barrier) {
+                continue;
+            }
             let message =
                 "divergent barrier: some threads of the block have passed it by and ended";
-            self.without_the_ended(message, standing());
+            let mut finding = Finding::new(What::DivergentBarrier, message).standing(standing()).fix(
+                "let all threads of the block come to the same __syncthreads(): move it out of the branch",
+            );
+            finding.formal = Some(
+                "a GPU does not wait for threads that have ended; CUDA's guide wants a condition around a barrier to be \
+                 the same for the whole block",
+            );
+            launch.keep(finding);
+            return;
         }
-        has_passed
-    }
-
-    /// Some threads of a block have met at a barrier, and others have ended without it, after a barrier that they came to.
-    pub(crate) fn left_early(&mut self, standing: impl Fn() -> Vec<Standing>, barrier: usize) {
-        let at = self.launch.places.number(barrier);
-        if self.launch.passed.insert((at, PLACE_UNKNOWN)) {
-            let message = "divergent barrier: some threads of the block came to a barrier before, and ended without this one";
-            self.without_the_ended(message, standing());
-        }
-    }
-
-    fn without_the_ended(&mut self, message: &str, standing: Vec<Standing>) {
-        let mut finding = Finding::new(What::DivergentBarrier, message).standing(standing).fix(
-            "let all threads of the block come to the same __syncthreads(): move it out of the branch",
-        );
-        finding.formal = Some(
-            "a GPU does not wait for threads that have ended; CUDA's guide wants a condition around a barrier to be the \
-             same for the whole block",
-        );
-        self.launch.keep(finding);
     }
 
     /// Lanes of a warp came to the same collective with different masks.
