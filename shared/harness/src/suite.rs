@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lab_device::emulator::{self, Finding, Landing, Order};
+use lab_device::emulator::{Finding, Landing, Options as EmulatorOptions, Order};
 use lab_device::{DType, Device, DeviceKind, Mode, Selector};
 use rayon::prelude::*;
 
@@ -180,8 +180,7 @@ pub fn schedules(device: &Device) -> Vec<Device> {
             (Order::Starve(2), Landing::Late, 2),
         ];
         for (order, copies, threads) in schedules {
-            let options =
-                emulator::Options { order, copies, threads, ..emulator::Options::default() };
+            let options = EmulatorOptions { order, copies, threads, ..EmulatorOptions::default() };
             all.push(Device::emulator_with(mode, options).unwrap());
         }
     }

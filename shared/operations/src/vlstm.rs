@@ -58,7 +58,7 @@ pub struct Vlstm {
     /// Forget gates.
     pub f: Slot,
     /// Where packed sequences begin and end, i32 \[N + 1\], rising from 0 to S: sequence n has the positions from its n-th element
-    /// up to the next, which may be none, and B is 1. See [`lab_families::vlstm::packed`].
+    /// up to the next, which may be none, and B is 1. See [`lab_families::vlstm::PackedSlot`].
     pub cu_seqlens: Option<Slot>,
     /// C0 \[B, NH, DHQK, DHHV\], n0 \[B, NH, DHQK\], m0 \[B, NH\], of f32: what earlier positions have left. Of packed sequences
     /// each has its own: N in place of B.

@@ -130,6 +130,8 @@ SIZES = "--kernel sum_blocks --grid 8 --block 128 --shared 512 --arg x=in:f32[n]
 def test_a_debugger_opens_at_a_thread():
     wanted = ["--thread", "3,0,0", "--blk", "1,0,0", "--batch", "--ex", "next 2", "--ex", "print i", "--ex", "lab-where"]
     opened = lab("debug", SUM, *SIZES, *wanted)
+    if "Couldn't write extended state status" in opened.stderr:
+        pytest.skip("this gdb cannot set the registers of this processor")
     assert "= 131\n" in opened.stdout and "thread (3,0,0) of block (1,0,0)" in opened.stdout, opened.stdout + opened.stderr
 
 

@@ -313,7 +313,7 @@ impl Chunks {
     /// `chunk_parts`.
     ///
     /// # Errors
-    /// As [`Chunks::launch`].
+    /// As [`Chunks::add_forward`].
     pub fn add_parts(
         &self,
         plan: &mut Plan,
