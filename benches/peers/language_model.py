@@ -1,5 +1,5 @@
 """A training step of the language model of `lab lm` in PyTorch, compiled: the same sizes, types and optimizer, its mixer
-`vlstm.mlstm` or the causal attention of PyTorch.
+`vlstm.mlstm` or the causal attention of PyTorch, with rotary positions.
 
     language_model.py [vlstm|attention] [--width 768 --heads 6 --blocks 12 --vocabulary 50304 --window 2048 --batch 16]
 
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-EPS, GATE_CAP, LOGIT_CAP = 1e-6, 15.0, 30.0
+EPS, GATE_CAP, LOGIT_CAP, THETA = 1e-6, 15.0, 30.0, 1e4
 
 
 class RmsNorm(nn.Module):
@@ -29,6 +29,19 @@ class RmsNorm(nn.Module):
 
     def forward(self, x):
         return F.rms_norm(x.float(), x.shape[-1:], self.weight, EPS).to(x.dtype)
+
+
+def angles(positions, columns):
+    """cos and sin of the rotary positions of a head, [positions, columns / 2]: made once, as Llama's code has it."""
+    rates = THETA ** (-torch.arange(columns // 2, device="cuda") / (columns // 2))
+    angles = torch.arange(positions, device="cuda")[:, None] * rates
+    return angles.cos(), angles.sin()
+
+
+def turned(x, cos, sin):
+    """Halves of a head turned against each other."""
+    a, b = x.float().chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
 class Mixer(nn.Module):
@@ -44,12 +57,12 @@ class Mixer(nn.Module):
         self.norm = nn.Parameter(torch.ones(width))
         self.out = nn.Linear(width, width, bias=False)
 
-    def forward(self, y):
+    def forward(self, y, rope):
         batch, positions, width = y.shape
         q, k, v, *gate = self.qkvo(y).split(self.parts, -1)
         q, k, v = (t.view(batch, positions, self.heads, -1).transpose(1, 2).contiguous() for t in (q, k, v))
         if self.kind == "attention":
-            h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            h = F.scaled_dot_product_attention(turned(q, *rope), turned(k, *rope), v, is_causal=True)
             return self.out(h.transpose(1, 2).reshape(batch, positions, width))
         import vlstm
 
@@ -68,8 +81,8 @@ class Block(nn.Module):
         self.mixer = Mixer(width, heads, kind)
         self.up, self.down = nn.Linear(width, 2 * hidden, bias=False), nn.Linear(hidden, width, bias=False)
 
-    def forward(self, x):
-        x = x + self.mixer(self.norm_mixer(x))
+    def forward(self, x, rope):
+        x = x + self.mixer(self.norm_mixer(x), rope)
         gate, up = self.up(self.norm_ffn(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
 
@@ -80,12 +93,15 @@ class Model(nn.Module):
         self.embedding = nn.Embedding(vocabulary, width)
         self.blocks = nn.ModuleList(Block(width, heads, kind) for _ in range(blocks))
         self.norm, self.head = RmsNorm(width), nn.Linear(width, vocabulary, bias=False)
+        self.capped = kind != "attention"
 
-    def forward(self, tokens, targets):
+    def forward(self, tokens, targets, rope):
         x = self.embedding(tokens)
         for block in self.blocks:
-            x = block(x)
-        logits = LOGIT_CAP * torch.tanh(self.head(self.norm(x)).float() / LOGIT_CAP)
+            x = block(x, rope)
+        logits = self.head(self.norm(x)).float()
+        if self.capped:
+            logits = LOGIT_CAP * torch.tanh(logits / LOGIT_CAP)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
@@ -101,11 +117,12 @@ def main():
     model = Model(a.vocabulary, a.width, a.heads, a.blocks, a.mixer).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     compiled = torch.compile(model)
+    rope = angles(a.window, a.width // a.heads) if a.mixer == "attention" else None
     tokens, targets = torch.randint(a.vocabulary, (2, a.batch, a.window), device="cuda")
 
     def step():
         with torch.autocast("cuda", torch.bfloat16):
-            loss = compiled(tokens, targets)
+            loss = compiled(tokens, targets, rope)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
         optimizer.step()
