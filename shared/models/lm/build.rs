@@ -8,6 +8,7 @@ fn main() {
     let all = ["float", "__half", "__nv_bfloat16", "signed char"];
     lab_kernel_build::Stage::new()
         .kernel("kernels/batch.cu", &["gather_tokens", "record_loss"])
+        .kernel("kernels/draw.cu", &of("draw_tokens", &floats))
         .kernel("kernels/fill.cu", &of("fill_uniform", &all))
         .kernel("kernels/likeliest.cu", &of("likeliest", &floats))
         .build();

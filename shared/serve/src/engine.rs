@@ -152,10 +152,14 @@ impl Engine<'_> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let all = self.batch.advance()?;
+        let (running, vocabulary) = (&mut self.running, self.vocabulary);
+        let all = self.batch.advance_drawing(|sequence| {
+            let Running { job, tokens, .. } = running.get_mut(&sequence).expect("in the batch");
+            job.sampler.next(tokens, vocabulary)
+        })?;
         self.metrics.stepped(bucket, start.elapsed());
-        for (sequence, logits) in all {
-            self.write(sequence, logits)?;
+        for (sequence, token) in all {
+            self.write(sequence, token)?;
         }
         Ok(())
     }
@@ -178,23 +182,25 @@ impl Engine<'_> {
         // The text goes on where the prompt ends: within a character, or before a space that only a first token loses.
         let mut stream = self.tokenizer.stream();
         job.prompt.iter().for_each(|&token| drop(stream(token)));
-        let running =
+        let mut running =
             Running { stream, text: Text::new(job.stops.clone()), tokens: job.prompt.clone(), job };
+        let vocabulary = self.vocabulary;
+        let drawn = joined.logits.map(|mut logits| {
+            // A model may know tokens that the tokenizer does not; no text has them.
+            logits.truncate(vocabulary);
+            running.job.sampler.draw(&logits, &running.tokens)
+        });
         self.running.insert(joined.sequence, running);
-        let at_once = joined.logits.is_some();
-        if let Some(logits) = joined.logits {
-            self.write(joined.sequence, logits)?;
+        if let Some(token) = drawn {
+            self.write(joined.sequence, token)?;
         }
-        Ok(at_once)
+        Ok(drawn.is_some())
     }
 
-    /// Draws the next token of a sequence, tells its client, and lets it read that, or leave.
-    fn write(&mut self, sequence: Sequence, mut logits: Vec<f64>) -> Result<(), Error> {
+    /// Tells the client of a sequence its next token, and lets the sequence read that, or leave.
+    fn write(&mut self, sequence: Sequence, token: i32) -> Result<(), Error> {
         let running = self.running.get_mut(&sequence).expect("in the batch");
-        // A model may know tokens that the tokenizer does not; no text has them.
-        logits.truncate(self.vocabulary);
         let Running { job, stream, text, tokens } = running;
-        let token = job.sampler.draw(&logits, tokens);
         tokens.push(token);
         let written = tokens.len() - job.prompt.len();
         add(&self.metrics.generated_tokens, 1);

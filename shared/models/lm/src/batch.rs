@@ -9,7 +9,10 @@ use lab_harness::{Binding, Error, Tensors};
 use crate::bucket::{Bucket, Of};
 use crate::decoding::Blocks;
 use crate::store::{Store, upload};
-use crate::{Mixer, Model, Writer};
+use crate::{Draw, Mixer, Model, Writer};
+
+/// Prompts from so many tokens on are read at once: all others wait for that, while a shorter one is read a token a step beside them.
+const LONG: usize = 64;
 
 /// The most slots.
 pub const MOST_SLOTS: usize = 256;
@@ -138,7 +141,7 @@ impl Batch {
         let token = |step: usize, slot: usize| (7 * slot + 3 * step + 1) % self.model.vocabulary;
         let of_step = |step| {
             let tokens: Vec<i32> = (0..bucket.size()).map(|b| token(step, b) as i32).collect();
-            bucket.run(&tokens, &[])?;
+            bucket.run(&tokens, &[], &[])?;
             bucket.bytes_of_logits()
         };
         (0..STEPS).map(of_step).collect()
@@ -181,7 +184,7 @@ impl Batch {
         self.buckets.iter().find(fits).expect("all slots have one")
     }
 
-    /// Adds a sequence. A long prompt is read at once where a kernel for it is there: in halves, or without the vLSTM.
+    /// Adds a sequence. A prompt of 64 tokens and more is read at once where a kernel for it is there: in halves, or without the vLSTM.
     ///
     /// # Errors
     /// No slot is free; the prompt has no token, one that the model does not know, or more than there is room for; the device's.
@@ -201,7 +204,7 @@ impl Batch {
         let slot = self.len();
         let all = self.buckets.last().expect("that of all slots");
         let (next, read, logits) = match &mut self.reader {
-            Some(reader) if Writer::is_long(prompt) => {
+            Some(reader) if prompt.len() >= LONG => {
                 let logits = reader.read(prompt)?;
                 let (binding, blocks) = reader.states();
                 all.copy_state(&self.model, slot, &binding, blocks)?;
@@ -256,8 +259,39 @@ impl Batch {
     ///
     /// # Errors
     /// A sequence has no token to read ([`Batch::put`]); the device's.
-    // ANCHOR: advance
     pub fn advance(&mut self) -> Result<Vec<(Sequence, Vec<f64>)>, Error> {
+        let ready = self.read_one_of_each(&[])?;
+        let rows = match ready.is_empty() {
+            true => Vec::new(),
+            false => self.smallest_fitting().logits(&self.model)?,
+        };
+        Ok(self.of_ready(&ready, rows))
+    }
+
+    /// The same, but what it gives is the token behind, drawn on the device as `draw` has it of each. Only that goes to the host.
+    ///
+    /// # Errors
+    /// As [`Batch::advance`].
+    // ANCHOR: advance
+    pub fn advance_drawing(
+        &mut self,
+        mut draw: impl FnMut(Sequence) -> Draw,
+    ) -> Result<Vec<(Sequence, i32)>, Error> {
+        let of_entry = |entry: &Entry| match entry.next.len() {
+            1 => draw(entry.sequence),
+            _ => Draw::likeliest(self.model.vocabulary),
+        };
+        let draws: Vec<Draw> = self.sequences.iter().map(of_entry).collect();
+        let ready = self.read_one_of_each(&draws)?;
+        let drawn = match ready.is_empty() {
+            true => Vec::new(),
+            false => self.smallest_fitting().drawn()?,
+        };
+        Ok(self.of_ready(&ready, drawn))
+    }
+
+    /// The slots of those that have nothing more to read.
+    fn read_one_of_each(&mut self, draws: &[Draw]) -> Result<Vec<usize>, Error> {
         if self.is_empty() {
             return Ok(Vec::new());
         }
@@ -267,27 +301,23 @@ impl Batch {
         };
         let tokens: Vec<i32> = self.sequences.iter().map(next).collect::<Result<_, _>>()?;
         let read: Vec<usize> = self.sequences.iter().map(|entry| entry.read).collect();
-        let bucket = self.smallest_fitting();
-        bucket.run(&tokens, &read)?;
-        let is_last = |entry: &Entry| entry.next.len() == 1;
-        let rows = if self.sequences.iter().any(is_last) {
-            bucket.logits(&self.model)?
-        } else {
-            Vec::new()
-        };
-        let mut rows = rows.into_iter();
-        let mut all = Vec::new();
-        for entry in &mut self.sequences {
-            let row = rows.next();
+        self.smallest_fitting().run(&tokens, &read, draws)?;
+        let mut ready = Vec::new();
+        for (slot, entry) in self.sequences.iter_mut().enumerate() {
             entry.next.pop_front();
             entry.read += 1;
-            if let Some(row) = row.filter(|_| entry.next.is_empty()) {
-                all.push((entry.sequence, row));
-            }
+            ready.extend(entry.next.is_empty().then_some(slot));
         }
-        Ok(all)
+        Ok(ready)
     }
     // ANCHOR_END: advance
+
+    /// What rows of all slots have of some.
+    fn of_ready<V>(&self, ready: &[usize], rows: Vec<V>) -> Vec<(Sequence, V)> {
+        let of_slot =
+            |(slot, row)| ready.contains(&slot).then(|| (self.sequences[slot].sequence, row));
+        rows.into_iter().enumerate().filter_map(of_slot).collect()
+    }
 }
 
 impl Fresh {

@@ -8,8 +8,9 @@ use lab_harness::plan::Slot;
 use lab_harness::{Binder, Binding, Error, Tensor};
 
 use crate::decoding::{Blocks, Extent, Planned, planned};
+use crate::sample::Drawing;
 use crate::store::Store;
-use crate::{Mixer, Model};
+use crate::{Draw, Mixer, Model};
 
 /// What all buckets of a batch have in common.
 #[derive(Clone, Copy)]
@@ -31,6 +32,7 @@ pub(crate) struct Bucket {
     step: Rc<RefCell<Binding>>,
     tokens: Slot,
     logits: Slot,
+    drawing: Drawing,
     blocks: Blocks,
     has_attention: bool,
 }
@@ -43,13 +45,14 @@ impl Bucket {
     ) -> Result<Self, Error> {
         let Of { device, model, store, dtype, room, slots } = of;
         let extent = Extent { batch: size, positions: 1, room, choices: Some(slots) };
-        let Planned { plan, tokens, logits, blocks } =
+        let Planned { mut plan, tokens, logits, blocks } =
             planned(device, model, store, dtype, extent)?;
+        let drawing = Drawing::add(&mut plan, model, dtype, logits, size)?;
         let step = Rc::new(RefCell::new(bind(plan.bind())?));
         let repeated = Rc::clone(&step);
         let graph = RefCell::new(device.graph(move || repeated.borrow_mut().run())?);
         let has_attention = model.mixers.has(Mixer::Attention);
-        Ok(Self { size, graph, step, tokens, logits, blocks, has_attention })
+        Ok(Self { size, graph, step, tokens, logits, drawing, blocks, has_attention })
     }
 
     /// Sequences.
@@ -69,13 +72,15 @@ impl Bucket {
         names.iter().try_fold(binder, |binder, name| binder.share_first(name, &step, name))
     }
 
-    /// The next token of each of the first slots; behind how many, if attention wants to know. Slots behind these read some token, too:
-    /// theirs is no state of a sequence.
-    pub(crate) fn run(&self, tokens: &[i32], read: &[usize]) -> Result<(), Error> {
+    /// The next token of each of the first slots; behind how many, if attention wants to know; and how the one behind it is drawn. Slots
+    /// behind these read some token, too: theirs is no state of a sequence.
+    pub(crate) fn run(&self, tokens: &[i32], read: &[usize], draws: &[Draw]) -> Result<(), Error> {
         let mut all = tokens.to_vec();
         all.resize(self.size, 0);
         let mut step = self.step.borrow_mut();
         step.write(self.tokens, &Tensor::new(&[self.size], &all))?;
+        let (slot, asked) = self.drawing.asked(draws, self.size);
+        step.write(slot, &asked)?;
         if self.has_attention {
             let mut lengths: Vec<i32> = read.iter().map(|read| *read as i32 + 1).collect();
             lengths.resize(self.size, 1);
@@ -83,6 +88,12 @@ impl Bucket {
         }
         drop(step);
         Ok(self.graph.borrow_mut().launch()?)
+    }
+
+    /// What was drawn behind the tokens that were read last: one a slot.
+    pub(crate) fn drawn(&self) -> Result<Vec<i32>, Error> {
+        let tokens = self.step().read(self.drawing.tokens)?.values();
+        Ok(tokens.into_iter().map(|token| token as i32).collect())
     }
 
     /// Of the tokens that were read last, with their cap: a row a slot.

@@ -5,6 +5,7 @@ use lab_harness::Tensors;
 use lab_harness::suite::{Check, Suite};
 use lab_layers::Init;
 
+use crate::draw_checks;
 use crate::reference::{last_logits, loss_and_gradients};
 use crate::{
     Batch, Batched, Config, Decoded, Decoder, Evaluated, Evaluator, Mixer, Mixers, Model, Sampler,
@@ -30,6 +31,18 @@ static CHECKS: &[Check] = &[
     Check {
         name: "sequences_that_join_and_leave_are_decoded_as_alone",
         run: sequences_that_join_and_leave_are_decoded_as_alone,
+    },
+    Check {
+        name: "tokens_are_drawn_as_on_the_host",
+        run: draw_checks::tokens_are_drawn_as_on_the_host,
+    },
+    Check {
+        name: "tokens_are_drawn_as_often_as_they_are_likely",
+        run: draw_checks::tokens_are_drawn_as_often_as_they_are_likely,
+    },
+    Check {
+        name: "rows_without_numbers_give_a_token",
+        run: draw_checks::rows_without_numbers_give_a_token,
     },
     Check { name: "a_saved_state_goes_on", run: a_saved_state_goes_on },
     Check { name: "what_a_batch_cannot_take_is_refused", run: what_a_batch_cannot_take_is_refused },

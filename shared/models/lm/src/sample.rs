@@ -1,8 +1,12 @@
-//! The next token, drawn from logits.
+//! The next token, drawn from logits: what is asked for, and the same on the host.
 
-use lab_harness::Error;
+use lab_device::DType;
+use lab_harness::plan::{Plan, Slot};
+use lab_harness::{Error, Tensor, arguments};
 use rand::{Rng as _, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::{Model, kernels};
 
 /// Draws tokens.
 #[derive(Clone, Debug)]
@@ -18,8 +22,29 @@ pub struct Sampler {
     random: ChaCha8Rng,
 }
 
+/// How one token is to be drawn (`kernels/draw.cu`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    temperature: f64,
+    top_k: usize,
+    top_p: f64,
+    repetition: f64,
+    /// From 0 to 1, in units of 2⁻⁶⁴.
+    random: u64,
+    /// Tokens that a text may have: those behind them are never drawn.
+    vocabulary: usize,
+    /// The last tokens, each once, and −1 where there are fewer.
+    recent: [i32; LOOKED_BACK],
+}
+
 /// Tokens back that a repetition is looked for.
 const LOOKED_BACK: usize = 64;
+
+/// i32 words of a draw on the device.
+const WORDS: usize = 8 + LOOKED_BACK;
+
+/// Less than this is no temperature on the device, whose floats end there.
+const COLDEST: f64 = 1e-30;
 
 impl Sampler {
     /// With these choices, and the same tokens for the same seed.
@@ -46,42 +71,143 @@ impl Sampler {
         Ok(Self { temperature, top_k, top_p, repetition, random })
     }
 
+    /// How the token behind `written` is drawn, of the first so many of a vocabulary.
+    pub fn next(&mut self, written: &[i32], vocabulary: usize) -> Draw {
+        let Self { temperature, top_k, top_p, repetition, .. } = *self;
+        let temperature = if temperature < COLDEST { 0.0 } else { temperature };
+        let mut recent = [-1; LOOKED_BACK];
+        let mut count = 0;
+        for &token in written.iter().rev().take(LOOKED_BACK) {
+            if !recent[..count].contains(&token) {
+                recent[count] = token;
+                count += 1;
+            }
+        }
+        let random = if temperature == 0.0 { 0 } else { self.random.random() };
+        Draw { temperature, top_k, top_p, repetition, random, vocabulary, recent }
+    }
+
     /// The token behind `written`, from its logits.
     ///
     /// # Panics
     /// There are no logits.
     pub fn draw(&mut self, logits: &[f64], written: &[i32]) -> i32 {
-        let mut all: Vec<(usize, f64)> = logits.iter().copied().enumerate().collect();
-        for &id in written.iter().rev().take(LOOKED_BACK) {
-            if let Some((_, logit)) = all.get_mut(id as usize) {
+        self.next(written, logits.len()).choose(logits)
+    }
+}
+
+impl Draw {
+    /// The likeliest token.
+    pub fn likeliest(vocabulary: usize) -> Self {
+        let (temperature, top_p, repetition) = (0.0, 1.0, 1.0);
+        let recent = [-1; LOOKED_BACK];
+        Self { temperature, top_k: 0, top_p, repetition, random: 0, vocabulary, recent }
+    }
+
+    /// Of all tokens, at a temperature, by a random number in units of 2⁻⁶⁴.
+    pub(crate) fn evenly(temperature: f64, vocabulary: usize, random: u64) -> Self {
+        Self { temperature, random, ..Self::likeliest(vocabulary) }
+    }
+
+    /// The token, from logits with their cap, in f64.
+    ///
+    /// # Panics
+    /// There are no logits.
+    pub fn choose(&self, logits: &[f64]) -> i32 {
+        let mut all = logits[..self.vocabulary.min(logits.len())].to_vec();
+        for &id in self.recent.iter().filter(|id| **id >= 0) {
+            if let Some(logit) = all.get_mut(id as usize) {
                 *logit =
                     if *logit > 0.0 { *logit / self.repetition } else { *logit * self.repetition };
             }
         }
         // The same order for equal logits, on every machine.
-        all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let before = |a: &usize, b: &usize| all[*b].total_cmp(&all[*a]).then(a.cmp(b));
+        let first = (0..all.len()).min_by(before).expect("logits");
         if self.temperature == 0.0 {
-            return all[0].0 as i32;
+            return first as i32;
         }
-        if self.top_k > 0 {
-            all.truncate(self.top_k);
+        let mass: Vec<f64> =
+            all.iter().map(|logit| ((logit - all[first]) / self.temperature).exp()).collect();
+        let mut kept: Vec<usize> = (0..all.len()).collect();
+        if self.top_k > 0 && self.top_k < kept.len() {
+            kept.select_nth_unstable_by(self.top_k, before);
+            kept.truncate(self.top_k);
         }
-        let largest = all[0].1;
-        let powers: Vec<f64> =
-            all.iter().map(|(_, logit)| ((logit - largest) / self.temperature).exp()).collect();
-        let enough = self.top_p * powers.iter().sum::<f64>();
-        let (mut kept, mut sum) = (0, 0.0);
-        while kept < powers.len() && (kept == 0 || sum < enough) {
-            sum += powers[kept];
-            kept += 1;
+        if self.top_p < 1.0 {
+            kept.sort_unstable_by(before);
+            let enough = self.top_p * kept.iter().map(|v| mass[*v]).sum::<f64>();
+            let mut sum = 0.0;
+            let is_short = |v: &&usize| {
+                let is_short = sum < enough;
+                sum += mass[**v];
+                is_short
+            };
+            let count = kept.iter().take_while(is_short).count();
+            kept.truncate(count.max(1));
         }
-        let mut at = self.random.random::<f64>() * sum;
-        for (n, power) in powers[..kept].iter().enumerate() {
-            at -= power;
-            if at < 0.0 {
-                return all[n].0 as i32;
-            }
-        }
-        all[kept - 1].0 as i32
+        kept.sort_unstable();
+        let sum: f64 = kept.iter().map(|v| mass[*v]).sum();
+        let mut at = self.random as f64 / 2f64.powi(64) * sum;
+        let found = kept.iter().find(|v| {
+            at -= mass[**v];
+            at < 0.0
+        });
+        *found.unwrap_or(&first) as i32
+    }
+
+    /// As the kernel has it.
+    fn words(&self) -> [i32; WORDS] {
+        let mut words = [0; WORDS];
+        let bits = |x: f64| (x as f32).to_bits() as i32;
+        words[0] = bits(self.temperature);
+        words[1] = bits(self.top_p);
+        words[2] = bits(self.repetition);
+        words[3] = i32::try_from(self.top_k).unwrap_or(i32::MAX);
+        words[4] = self.random as i32;
+        words[5] = (self.random >> 32) as i32;
+        words[6] = i32::try_from(self.vocabulary).unwrap_or(i32::MAX);
+        words[8..].copy_from_slice(&self.recent);
+        words
+    }
+}
+
+/// The slots of the launch that draws.
+#[derive(Clone, Copy)]
+pub(crate) struct Drawing {
+    draws: Slot,
+    /// i32 \[B\].
+    pub(crate) tokens: Slot,
+}
+
+impl Drawing {
+    /// Adds the launch, for logits \[B, V or more\] of so many sequences.
+    pub(crate) fn add(
+        plan: &mut Plan,
+        model: &Model,
+        dtype: DType,
+        logits: Slot,
+        batch: usize,
+    ) -> Result<Self, Error> {
+        let draws = plan.state_of_zeros("draws", DType::I32, &[batch, WORDS]);
+        let tokens = plan.state_of_zeros("drawn", DType::I32, &[batch]);
+        let scores = plan.scratch(DType::F32, batch * model.vocabulary);
+        let name = format!("draw_tokens<{}>", dtype.cpp());
+        let kernel = plan.device().kernel(&kernels::DRAW, &name)?;
+        let launch = kernel.grid([batch as u32, 1, 1])?;
+        let (stride, cap) = (logits.len() / batch, model.logit_cap().unwrap_or(0.0));
+        plan.launch(
+            &kernel,
+            launch,
+            arguments![logits, scores, draws, tokens, V: model.vocabulary, stride, cap],
+        )?;
+        Ok(Self { draws, tokens })
+    }
+
+    /// The slot of what is asked for, and that of so many sequences; those behind them draw nothing.
+    pub(crate) fn asked(&self, all: &[Draw], batch: usize) -> (Slot, Tensor) {
+        let mut words: Vec<i32> = all.iter().flat_map(Draw::words).collect();
+        words.resize(batch * WORDS, 0);
+        (self.draws, Tensor::new(&[batch, WORDS], &words))
     }
 }

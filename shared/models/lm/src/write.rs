@@ -9,9 +9,10 @@ use lab_harness::{Binder, Binding, Error, Tensor, Tensors};
 use lab_training::Step as _;
 
 use crate::decoding::{Blocks, Extent, Planned, TOKENS, planned};
+use crate::sample::Drawing;
 use crate::saved_state::Cache;
 use crate::store::{Store, WEIGHTS, upload};
-use crate::{Mixer, Model, Trainer};
+use crate::{Draw, Mixer, Model, Trainer};
 
 /// A model behind what it has read so far. The memory of the vLSTM is the same however much that is; attention keeps the keys and
 /// values of all of it.
@@ -28,6 +29,7 @@ pub struct Writer {
     step: Rc<RefCell<Binding>>,
     token: Slot,
     logits: Slot,
+    drawing: Drawing,
     memory: Blocks,
 }
 
@@ -104,11 +106,6 @@ impl Writer {
         dtype != DType::F32 || !model.mixers.has(Mixer::Vlstm)
     }
 
-    /// Whether a prompt is worth it.
-    pub(crate) fn is_long(prompt: &[i32]) -> bool {
-        prompt.len() >= LONG
-    }
-
     pub(crate) fn model(&self) -> &Model {
         &self.model
     }
@@ -164,14 +161,28 @@ impl Writer {
         }
         let room = if has_attention { room } else { usize::MAX };
         let extent = Extent { batch: 1, positions: 1, room, choices: None };
-        let Planned { plan, tokens: token, logits, blocks: memory } =
+        let Planned { mut plan, tokens: token, logits, blocks: memory } =
             planned(device, &model, &store, dtype, extent)?;
+        let drawing = Drawing::add(&mut plan, &model, dtype, logits, 1)?;
         let step = Rc::new(RefCell::new(bind(plan.bind())?));
         let repeated = Rc::clone(&step);
         let graph = device.graph(move || repeated.borrow_mut().run())?;
         let device = device.clone();
-        let mut writer =
-            Self { device, model, store, dtype, room, read: 0, graph, step, token, logits, memory };
+        let read = 0;
+        let mut writer = Self {
+            device,
+            model,
+            store,
+            dtype,
+            room,
+            read,
+            graph,
+            step,
+            token,
+            logits,
+            drawing,
+            memory,
+        };
         writer.forget()?;
         Ok(writer)
     }
@@ -195,7 +206,7 @@ impl Writer {
         }
         self.model.check_tokens(prompt)?;
         self.forget()?;
-        if Self::is_long(prompt) && Self::reads_at_once(&self.model, self.dtype) {
+        if prompt.len() >= LONG && Self::reads_at_once(&self.model, self.dtype) {
             return self.read_at_once(prompt);
         }
         let (last, first) = prompt.split_last().expect("at least one");
@@ -231,6 +242,18 @@ impl Writer {
         self.feed(token)?;
         let row = self.step.borrow().read(self.logits)?.values();
         Ok(self.capped(&row))
+    }
+
+    /// The token behind one more, drawn on the device.
+    ///
+    /// # Errors
+    /// As [`Writer::read`].
+    pub fn next_drawn(&mut self, token: i32, draw: &Draw) -> Result<i32, Error> {
+        self.model.check_tokens(&[token])?;
+        let (slot, asked) = self.drawing.asked(std::slice::from_ref(draw), 1);
+        self.step.borrow_mut().write(slot, &asked)?;
+        self.feed(token)?;
+        Ok(self.step.borrow().read(self.drawing.tokens)?.values()[0] as i32)
     }
 
     fn feed(&mut self, token: i32) -> Result<(), Error> {

@@ -109,21 +109,23 @@ fn go_on(
     sampler: &mut Sampler,
     tokenizer: &Tokenizer,
     (mut written, mut logits): (Vec<i32>, Vec<f64>),
-    length: usize,
+    mut left: usize,
     mut show: impl FnMut(&[u8]),
 ) -> Result<(), Error> {
     let (vocabulary, mut stream) = (tokenizer.vocabulary(), tokenizer.stream());
     // The text goes on where the prompt ends, within a character say.
     written.iter().for_each(|&token| drop(stream(token)));
-    for n in 0..length {
-        // A model may know tokens that the tokenizer does not; no text has them.
-        logits.truncate(vocabulary);
-        let token = sampler.draw(&logits, &written);
+    // A model may know tokens that the tokenizer does not; no text has them.
+    logits.truncate(vocabulary);
+    let mut next = (left > 0).then(|| sampler.draw(&logits, &written));
+    while let Some(token) = next {
         written.push(token);
         show(&stream(token));
-        if n + 1 < length {
-            logits = writer.next(token)?;
-        }
+        left -= 1;
+        next = match left {
+            0 => None,
+            _ => Some(writer.next_drawn(token, &sampler.next(&written, vocabulary))?),
+        };
     }
     Ok(())
 }
