@@ -34,6 +34,27 @@ __device__ __forceinline__ unsigned key_of(float x) {
     return x != x ? 0 : bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
+// Of each thread what those before it have, and what all have.
+__device__ __forceinline__ Mass before(Mass own, Mass& all) {
+    __shared__ Mass of_warp[THREADS / 32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    Mass sum = own;
+    for (int d = 1; d < 32; d *= 2) {
+        Mass other = __shfl_up_sync(0xffffffffu, sum, d);
+        if (lane >= d) sum += other;
+    }
+    if (lane == 31) of_warp[warp] = sum;
+    __syncthreads();  // the sums of all warps are there
+    Mass first = 0;
+    all = 0;
+    for (int w = 0; w < THREADS / 32; ++w) {
+        if (w < warp) first += of_warp[w];
+        all += of_warp[w];
+    }
+    __syncthreads();  // they are read: the next ones may be written
+    return first + sum - own;
+}
+
 // What is kept of a row: keys above `least`, and of those that equal it the first `ties`.
 struct Kept {
     unsigned least = 0;
@@ -77,28 +98,19 @@ struct Row {
         return kept;
     }
     // ANCHOR_END: keep
-};
 
-// Of each thread what those before it have, and what all have.
-__device__ __forceinline__ Mass before(Mass own, Mass& all) {
-    __shared__ Mass of_warp[THREADS / 32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Mass sum = own;
-    for (int d = 1; d < 32; d *= 2) {
-        Mass other = __shfl_up_sync(0xffffffffu, sum, d);
-        if (lane >= d) sum += other;
+    // Calls use(v, mass) for those that are kept of a thread's neighbours, so that threads before it have all smaller v.
+    template <class Use> __device__ __forceinline__ void each_kept(const Kept& kept, Use use) const {
+        int each = (V + THREADS - 1) / THREADS, from = min(V, int(threadIdx.x) * each), to = min(V, from + each);
+        Mass equal = 0, all;
+        for (int v = from; v < to; ++v) equal += key_of(scores[v]) == kept.least;
+        Mass rank = before(equal, all);
+        for (int v = from; v < to; ++v) {
+            unsigned key = key_of(scores[v]);
+            if (key > kept.least || (key == kept.least && rank++ < kept.ties)) use(v, mass(scores[v]));
+        }
     }
-    if (lane == 31) of_warp[warp] = sum;
-    __syncthreads();  // the sums of all warps are there
-    Mass first = 0;
-    all = 0;
-    for (int w = 0; w < THREADS / 32; ++w) {
-        if (w < warp) first += of_warp[w];
-        all += of_warp[w];
-    }
-    __syncthreads();  // they are read: the next ones may be written
-    return first + sum - own;
-}
+};
 
 // The upper half of all × random: less than `all`.
 __device__ __forceinline__ Mass share_of(Mass all, unsigned low, unsigned high) {
@@ -142,31 +154,20 @@ __global__ void __launch_bounds__(THREADS)
     if (draw.top_k > 0 && draw.top_k < V) kept = row.keep(kept, draw.top_k, [](float) { return Mass(1); });
 
     // ANCHOR: draw
-    // Each thread has neighbours, so that those before it have all smaller v.
-    int each = (V + THREADS - 1) / THREADS, from = min(V, int(threadIdx.x) * each), to = min(V, from + each);
-    auto all_kept = [&](auto use) {
-        Mass equal = 0, all;
-        for (int v = from; v < to; ++v) equal += key_of(scores[v]) == kept.least;
-        Mass rank = before(equal, all);
-        for (int v = from; v < to; ++v) {
-            unsigned key = key_of(scores[v]);
-            if (key > kept.least || (key == kept.least && rank++ < kept.ties)) use(v, row.mass(scores[v]));
-        }
-    };
     Mass own = 0, all;
-    all_kept([&](int, Mass mass) { own += mass; });
+    row.each_kept(kept, [&](int, Mass mass) { own += mass; });
     Mass ahead = before(own, all);
     if (draw.top_p < 1) {
         Mass enough = static_cast<Mass>(ceil(static_cast<double>(draw.top_p) * static_cast<double>(all)));
         kept = row.keep(kept, max(Mass(1), min(enough, all)), mass);
         own = 0;
-        all_kept([&](int, Mass mass) { own += mass; });
+        row.each_kept(kept, [&](int, Mass mass) { own += mass; });
         ahead = before(own, all);
     }
     Mass at = share_of(all, draw.random[0], draw.random[1]);
     bool here = at >= ahead && at < ahead + own;
     int token = -1;
-    all_kept([&](int v, Mass mass) {
+    row.each_kept(kept, [&](int v, Mass mass) {
         if (here && token < 0 && at < ahead + mass) token = v;
         ahead += mass;
     });
