@@ -2,6 +2,10 @@
 `vlstm.mlstm` or the causal attention of PyTorch, with rotary positions.
 
     language_model.py [vlstm|attention] [--width 768 --heads 6 --blocks 12 --vocabulary 50304 --window 2048 --batch 16]
+    language_model.py [vlstm|attention] SIZES --start MODEL --text FILE --steps 2000 --curve LOSSES.json
+
+The second trains: from the parameters of a file of `lab lm train`, on the bytes of a text, in windows as they stand in it
+(`lab lm train --in-order --schedule constant --held-out 0`), and writes the loss of each step.
 
 Needs torch with CUDA; for the mixer `vlstm` the package of shared/python. Prints one JSON object: the median of the steps behind a
 warm-up, by device events. Parameters in f32, products in bf16 (autocast), AdamW in one kernel, gradients clipped.
@@ -105,19 +109,81 @@ class Model(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def load(model, path):
+    """The parameters of a file of `lab lm train`, whose names are those of `xlstm_large`."""
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        names = set(file.keys())
+        of = lambda *all: torch.cat([file.get_tensor(name).float() for name in all])
+        state = {"embedding.weight": of("embedding.weight"), "head.weight": of("lm_head.weight"),
+                 "norm.weight": of("backbone.out_norm.weight")}
+        for n in range(len(model.blocks)):
+            block = f"backbone.blocks.{n}"
+            layer = "mlstm_layer" if f"{block}.mlstm_layer.q.weight" in names else "self_attn"
+            own, ffn = f"{block}.{layer}", f"{block}.ffn"
+            norm = "norm_mlstm" if layer == "mlstm_layer" else "norm_attention"
+            parts = ["q", "k", "v"] + (["ogate_preact"] if layer == "mlstm_layer" else [])
+            to = {"mixer.qkvo.weight": of(*(f"{own}.{part}.weight" for part in parts)),
+                  "mixer.out.weight": of(f"{own}.out_proj.weight"),
+                  "norm_mixer.weight": of(f"{block}.{norm}.weight"), "norm_ffn.weight": of(f"{block}.norm_ffn.weight"),
+                  "up.weight": of(f"{ffn}.proj_up_gate.weight", f"{ffn}.proj_up.weight"),
+                  "down.weight": of(f"{ffn}.proj_down.weight")}
+            if layer == "mlstm_layer":
+                to["mixer.norm"] = of(f"{own}.multihead_norm.weight")
+                for kind in ["weight", "bias"]:
+                    to[f"mixer.gates.{kind}"] = of(f"{own}.igate_preact.{kind}", f"{own}.fgate_preact.{kind}")
+            state |= {f"blocks.{n}.{name}": tensor for name, tensor in to.items()}
+    missing, unknown = model.load_state_dict(state, strict=False)
+    assert not unknown and set(missing) <= {f"blocks.{n}.mixer.norm" for n in range(len(model.blocks))}, (missing, unknown)
+
+
+def train(a, model, compiled, rope):
+    """The loss of each step, of windows of a text as they stand in it, the rate constant behind a warm-up."""
+    text = torch.frombuffer(bytearray(open(a.text, "rb").read()), dtype=torch.uint8).cuda().long()
+    windows = (len(text) - 1) // a.window
+    all = list(model.parameters())
+    groups = [{"params": [p for p in all if p.dim() > 1], "weight_decay": 0.1},
+              {"params": [p for p in all if p.dim() == 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=a.lr, betas=(0.9, 0.95), fused=True)
+    losses = []
+    for step in range(a.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = a.lr * min(1.0, (step + 1) / (a.warm_up + 1))
+        starts = [(step * a.batch + n) % windows * a.window for n in range(a.batch)]
+        rows = torch.stack([text[s:s + a.window + 1] for s in starts])
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = compiled(rows[:, :-1].contiguous(), rows[:, 1:].contiguous(), rope)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(all, 1.0, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.detach())
+    with open(a.curve, "w") as file:
+        json.dump([loss.item() for loss in losses], file)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("mixer", nargs="?", choices=["vlstm", "attention"], default="vlstm")
     for name, size in [("width", 768), ("heads", 6), ("blocks", 12), ("vocabulary", 50304), ("window", 2048), ("batch", 16)]:
         parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--warm-up", type=int, default=50)
+    for name in ["start", "text", "curve"]:
+        parser.add_argument(f"--{name}")
     a = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(0)
     model = Model(a.vocabulary, a.width, a.heads, a.blocks, a.mixer).cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    if a.start:
+        load(model, a.start)
     compiled = torch.compile(model)
     rope = angles(a.window, a.width // a.heads) if a.mixer == "attention" else None
+    if a.curve:
+        return train(a, model, compiled, rope)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     tokens, targets = torch.randint(a.vocabulary, (2, a.batch, a.window), device="cuda")
 
     def step():

@@ -29,6 +29,9 @@ pub struct Config {
     pub dtype: DType,
     /// Of the first parameters and the order of the windows.
     pub seed: u64,
+    /// Whether the windows come as they stand in the data, for data that has been shuffled already; else in another order in each epoch.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub in_order: bool,
     /// How fast.
     pub schedule: Schedule,
     /// Of both moments.
@@ -51,6 +54,7 @@ impl Default for Config {
             logit_rows: None,
             dtype: DType::F32,
             seed: 0,
+            in_order: false,
             schedule: Schedule::constant(1e-3),
             betas: [0.9, 0.95],
             weight_decay: 0.1,
@@ -70,6 +74,11 @@ fn is_one(value: &usize) -> bool {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
@@ -79,8 +88,8 @@ pub(crate) const EPS: f64 = 1e-8;
 
 impl Configuration for Config {
     fn course(&self) -> Course {
-        let Self { seed, schedule, .. } = *self;
-        Course { batch: self.windows_of_step(), seed, shuffle: true, schedule }
+        let Self { seed, schedule, in_order, .. } = *self;
+        Course { batch: self.windows_of_step(), seed, shuffle: !in_order, schedule }
     }
 }
 

@@ -96,6 +96,10 @@ pub(crate) struct Settings {
     /// Of the first parameters and the order of the windows
     #[arg(long, default_value_t = 0, help_heading = "Training")]
     pub(crate) seed: u64,
+    /// Takes the windows as they stand in the data, which somebody has shuffled already
+    #[arg(long, help_heading = "Training")]
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) in_order: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -104,6 +108,11 @@ pub(crate) enum ScheduleName {
     Constant,
     Cosine,
     Wsd,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 fn is_default(mixers: &Mixers) -> bool {
@@ -181,7 +190,7 @@ impl Settings {
     }
 
     pub(super) fn config(&self, dtype: DType) -> Config {
-        let Self { steps, lr, warm_up, weight_decay, clip, seed, dropout, z_loss, .. } = *self;
+        let Self { steps, lr, warm_up, weight_decay, clip, seed, in_order, dropout, z_loss, .. } = *self;
         let (after_warm_up, min) = (steps.saturating_sub(warm_up).max(1), 0.1 * lr);
         let decay = match self.schedule {
             ScheduleName::Constant => Decay::Constant,
@@ -193,6 +202,7 @@ impl Settings {
         };
         Config {
             seed,
+            in_order,
             dropout,
             z_loss,
             schedule: Schedule { rate: lr, warm_up, decay },
