@@ -261,10 +261,15 @@ fn heading(run: &Run, results: &[&Measurement]) -> String {
         &run.commit[..12],
         d.copy_gbps
     );
-    if run.in_turns {
-        text +=
-            " Versions and libraries ran in turns, a run of each; host code and scripts did not.";
-    }
+    text += match (run.in_turns, run.peers_in_turns) {
+        (false, _) => "",
+        (true, false) => {
+            " Versions and libraries ran in turns, a run of each; host code and scripts did not."
+        }
+        (true, true) => {
+            " Versions and libraries ran in turns, a run of each, those from Python too; host code did not."
+        }
+    };
     let peaks: Vec<_> =
         d.peak_tflops.iter().map(|(dtype, peak)| format!("{dtype} {peak:.1}")).collect();
     if !peaks.is_empty() {
