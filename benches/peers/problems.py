@@ -70,7 +70,7 @@ class Peer:
     def replays_of_row(self):
         """20 replays, or as many as take 10 ms, but 3 at least."""
         self.row_us(1)
-        return max(3, min(20, int(1e4 * self.steps / self.row_us(1))))
+        return max(3, min(20, int(1e4 * self.steps / max(1, self.row_us(1)))))
 
     def rows_us(self):
         count = self.replays_of_row
