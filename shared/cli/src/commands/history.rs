@@ -376,4 +376,17 @@ mod tests {
         assert_eq!(fullest(&all, "matmul").unwrap().date, all[1].date);
         assert!(fullest(&all, "mlp").is_none());
     }
+
+    #[test]
+    fn the_heading_says_who_ran_in_turns() {
+        let mut run =
+            run("2026-01-01T00:00:00Z", vec![line("matmul:v0", "version", "K=1", 9.0, 0.0)]);
+        let mut of = |in_turns, peers_in_turns| {
+            (run.in_turns, run.peers_in_turns) = (in_turns, peers_in_turns);
+            heading(&run, &[])
+        };
+        assert!(!of(false, false).contains("turns"));
+        assert!(of(true, false).contains("host code and scripts did not."));
+        assert!(of(true, true).contains("those from Python too; host code did not."));
+    }
 }
