@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from problems import answer, launched, relative_error, replay_us
+from problems import Peer, answer, relative_error
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 BACKENDS = {
@@ -26,7 +26,7 @@ def attention(backend, q, k, v):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
 
-def measure(backend, backward, inputs, grad):
+def prepare(backend, backward, inputs, grad):
     exact = attention(SDPBackend.MATH, *(t[:1, :1].detach().double() for t in inputs))
 
     def run():
@@ -37,9 +37,9 @@ def measure(backend, backward, inputs, grad):
         return o, torch.autograd.grad(o, inputs, grad)
 
     o = run()[0] if backward else run()
-    row = {"relative_error": relative_error(o[:1, :1].detach(), exact)} | launched(run, 20)
+    row = {"relative_error": relative_error(o[:1, :1].detach(), exact)}
     # A graph is captured of the forward pass alone: cuDNN's backward pass refuses it here.
-    return row if backward else row | {"replay_us": replay_us(run, 10)}
+    return Peer(run, row, is_replayed=not backward)
 
 
 def lines(asked):
@@ -51,7 +51,7 @@ def lines(asked):
     inputs = [normal(heads).requires_grad_(backward) for heads in (nh, nkv, nkv)]
     grad = normal(nh)
     for name in ["math"] if asked["dtype"] == "f32" else ["cudnn", "flash"]:
-        yield name, lambda name=name: measure(BACKENDS[name], backward, inputs, grad)
+        yield name, lambda name=name: prepare(BACKENDS[name], backward, inputs, grad)
 
 
 if __name__ == "__main__":

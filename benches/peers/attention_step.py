@@ -10,7 +10,7 @@ against f64.
 import torch
 import torch.nn.functional as F
 
-from problems import answer, launched, relative_error, replay_us
+from problems import Peer, answer, relative_error
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -26,8 +26,8 @@ def flash3():
     return flash_attn_with_kvcache
 
 
-def measure(run, exact):
-    return {"relative_error": relative_error(run()[:1].flatten(), exact.flatten())} | launched(run, 20) | {"replay_us": replay_us(run, 10)}
+def prepare(run, exact):
+    return Peer(run, {"relative_error": relative_error(run()[:1].flatten(), exact.flatten())})
 
 
 def lines(asked):
@@ -38,13 +38,13 @@ def lines(asked):
     q, k, v = normal(b, nh, 1, d), normal(b, nkv, t, d), normal(b, nkv, t, d)
     attend = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=nh != nkv)
     exact = attend(*(x[:1].double() for x in (q, k, v)))
-    yield "sdpa", lambda: measure(lambda: attend(q, k, v), exact)
+    yield "sdpa", lambda: prepare(lambda: attend(q, k, v), exact)
     with_cache = flash3()
     if with_cache is None:
         return
     rows, keys, values = (x.transpose(1, 2).contiguous() for x in (q, k, v))
     lengths = torch.full((b,), t, dtype=torch.int32, device="cuda")
-    yield "flash3", lambda: measure(lambda: with_cache(rows, keys, values, cache_seqlens=lengths), exact)
+    yield "flash3", lambda: prepare(lambda: with_cache(rows, keys, values, cache_seqlens=lengths), exact)
 
 
 if __name__ == "__main__":

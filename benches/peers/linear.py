@@ -13,7 +13,7 @@ some rows of dW.
 import torch
 import torch.nn.functional as F
 
-from problems import answer, launched, relative_error, replay_us
+from problems import Peer, answer, relative_error
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -26,13 +26,12 @@ def product(x, weight, bias, residual):
     return F.linear(x, weight)
 
 
-def measure(function, exact, inputs):
+def prepare(function, exact, inputs, **row):
     x, weight, bias, residual = inputs
     run = lambda: function(*inputs)
     some = slice(0, 64)
     expected = exact(x[some].double(), weight.double(), bias.double(), residual[some].double())
-    row = {"relative_error": relative_error(run()[some], expected)}
-    return row | launched(run, 20) | {"replay_us": replay_us(run, 10)}
+    return Peer(run, row | {"relative_error": relative_error(run()[some], expected)})
 
 
 def weight_gradient(asked):
@@ -44,9 +43,7 @@ def weight_gradient(asked):
         def run(out=out):
             return torch.mm(dy.T, x, out_dtype=out)
 
-        yield name, lambda run=run: (
-            {"relative_error": relative_error(run()[:64], expected)} | launched(run, 20) | {"replay_us": replay_us(run, 10)}
-        )
+        yield name, lambda run=run: Peer(run, {"relative_error": relative_error(run()[:64], expected)})
 
 
 def lines(asked):
@@ -58,9 +55,9 @@ def lines(asked):
     g, m, n, k = (asked["shape"][name] for name in ("G", "M", "N", "K"))
     normal = lambda *shape: torch.randn(*shape, device="cuda").to(DTYPES[asked["dtype"]])
     inputs = normal(g * m, k), normal(n, k) / k**0.5, normal(n), normal(g * m, n)
-    yield "torch", lambda: measure(layer, layer, inputs)
-    yield "compiled", lambda: measure(torch.compile(layer), layer, inputs)
-    yield "product", lambda: measure(product, product, inputs) | {"computes": "x Wᵀ alone"}
+    yield "torch", lambda: prepare(layer, layer, inputs)
+    yield "compiled", lambda: prepare(torch.compile(layer), layer, inputs)
+    yield "product", lambda: prepare(product, product, inputs, computes="x Wᵀ alone")
 
 
 if __name__ == "__main__":

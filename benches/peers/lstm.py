@@ -16,7 +16,7 @@ import tempfile
 
 import torch
 
-from problems import answer, launched, relative_error, replay_us
+from problems import Peer, answer, relative_error
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -95,7 +95,7 @@ def flashrnn_or_why():
 PEERS = {"cudnn": cudnn, "flashrnn": flashrnn}
 
 
-def measure(peer, problem, family, long):
+def prepare(peer, problem, family, long):
     forward, of = PEERS[peer](problem)
 
     def alone():
@@ -111,12 +111,10 @@ def measure(peer, problem, family, long):
     error = relative_error(alone(), problem.y)
     if not error < 0.1:
         raise ValueError(f"y is wrong: a relative error of {error:.2g}")
-    row = launched(run, 2 * runs) | {"relative_error": error}
-    if peer == "flashrnn" and family == "lstm":
-        # It launches outside of the stream that is recorded; after a capture that fails PyTorch's random
-        # numbers are of no use any more.
-        return row
-    return row | {"replay_us": replay_us(run, runs)}
+    # FlashRNN's backward pass launches outside of the stream that is recorded; after a capture that fails PyTorch's random
+    # numbers are of no use any more.
+    is_replayed = not (peer == "flashrnn" and family == "lstm")
+    return Peer(run, {"relative_error": error}, runs=2 * runs, replays=runs, is_replayed=is_replayed)
 
 
 def lines(asked):
@@ -127,7 +125,7 @@ def lines(asked):
     for peer in PEERS:
         # FlashRNN compiles for a minute for each shape: only those that it is made for.
         if peer == "cudnn" or (asked["dtype"] == "bf16" and b >= 16 and h >= 512):
-            yield peer, functools.partial(measure, peer, problem, asked["family"], t * h > 1 << 16)
+            yield peer, functools.partial(prepare, peer, problem, asked["family"], t * h > 1 << 16)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import functools
 import torch
 import torch.nn.functional as F
 
-from problems import answer, launched, relative_error, replay_us
+from problems import Peer, answer, relative_error
 
 LR = 0.1
 PRODUCTS = {"f32": None, "tf32": "tf32", "bf16": "halves"}
@@ -63,18 +63,22 @@ def error(shape, make):
     return relative_error(*moved)
 
 
-def measure(peer, shape, kind, steps):
+def prepare(peer, shape, kind, steps):
     def make():
         step = Step(shape, kind)
         if peer == "compiled":
             step.loss = torch.compile(step.loss)
         return step
 
+    def one():
+        # Of this peer's runs: others come between.
+        torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+        step()
+
     torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
     row = {"relative_error": error(shape, make), "products": PRODUCTS[kind]}
     step = make()
-    row |= launched(lambda: [step() for _ in range(steps)], 20)
-    return row | {"replay_us": steps * replay_us(step, 50)}
+    return Peer(lambda: [one() for _ in range(steps)], row, replays=50, captured=one, steps=steps)
 
 
 def lines(asked):
@@ -84,7 +88,7 @@ def lines(asked):
     for kind in PRODUCTS:
         for peer in ("torch", "compiled"):
             name = peer if kind == "f32" else f"{peer}_{kind}"
-            yield name, functools.partial(measure, peer, (b, v, e, h), kind, steps)
+            yield name, functools.partial(prepare, peer, (b, v, e, h), kind, steps)
 
 
 if __name__ == "__main__":

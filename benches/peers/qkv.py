@@ -12,7 +12,7 @@ import functools
 
 import torch
 
-from problems import answer, launched, relative_error, replay_us
+from problems import Peer, answer, relative_error
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -26,11 +26,10 @@ def reassociated(q, k, v):
     return q @ (k.mT @ v * q.shape[-1] ** -0.5)
 
 
-def measure(function, inputs):
+def prepare(function, inputs):
     head = [t[:1, :1].double() for t in inputs]
-    runs = lambda: function(*inputs)
-    row = {"relative_error": relative_error(runs()[:1, :1], function(*head))}
-    return row | launched(runs, 20) | {"replay_us": replay_us(runs, 10)}
+    run = lambda: function(*inputs)
+    return Peer(run, {"relative_error": relative_error(run()[:1, :1], function(*head))})
 
 
 def lines(asked):
@@ -39,9 +38,9 @@ def lines(asked):
     b, nh, s, dhqk, dhhv = (asked["shape"][name] for name in ("B", "NH", "S", "DHQK", "DHHV"))
     normal = lambda d: torch.randn(b, nh, s, d, device="cuda").to(DTYPES[asked["dtype"]])
     inputs, causal = [normal(dhqk), normal(dhqk), normal(dhhv)], asked["family"] == "causal_qkv"
-    yield "torch", lambda: measure(functools.partial(two_products, causal), inputs)
+    yield "torch", lambda: prepare(functools.partial(two_products, causal), inputs)
     if not causal:
-        yield "reassociated", lambda: measure(reassociated, inputs)
+        yield "reassociated", lambda: prepare(reassociated, inputs)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import time
 
 import torch
 
-from problems import answer, launched, quantiles, relative_error, replay_us
+from problems import Peer, answer, relative_error
 
 # Of the halves the one that models are trained in: each kernel compiles anew for each type and shape.
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -85,10 +85,12 @@ def step(name, problem):
         "step_triton": mlstm_recurrent_step__triton,
         "step_compiled": torch.compile(mlstm_recurrent_step__native),
     }[name]
-    run = lambda: function(*problem.token, *problem.state, eps=1e-6, dtype_state=problem.state[0].dtype)
-    with torch.no_grad():
-        error = relative_error(run()[0][0, 0], problem.exact)
-        return launched(run, 20) | {"relative_error": error, "replay_us": replay_us(run, 10)}
+
+    @torch.no_grad()
+    def run():
+        return function(*problem.token, *problem.state, eps=1e-6, dtype_state=problem.state[0].dtype)
+
+    return Peer(run, {"relative_error": relative_error(run()[0][0, 0], problem.exact)})
 
 
 def triton(name, problem):
@@ -105,7 +107,7 @@ def sdpa(q, k, v, i, f):
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def of_torch(function, problem, family, exact):
+def of_torch(function, problem, family, exact, **row):
     inputs, used = problem.inputs, problem.inputs if exact else problem.inputs[:3]
 
     def alone():
@@ -116,16 +118,16 @@ def of_torch(function, problem, family, exact):
         return torch.autograd.grad(function(*inputs), used, problem.dh)
 
     run = alone if family == "vlstm_fw" else both
-    row = launched(run, 20)
     if exact:
         row["relative_error"] = relative_error(alone()[0, 0], problem.exact)
         # Triton's products of f32 are TF32, unless it is told otherwise; the error says so.
         row["products"] = "tf32" if problem.dtype == torch.float32 else None
+    run()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     run()
     row["peak_bytes"] = torch.cuda.max_memory_allocated() - before
-    return row | {"replay_us": replay_us(run, 10)}
+    return Peer(run, row)
 
 
 def jax_function(problem, family):
@@ -149,25 +151,35 @@ def jax_function(problem, family):
     return jax.jit(both), inputs + [there(problem.dh)], error
 
 
-def of_jax(problem, family):
-    if problem.dtype != torch.bfloat16:
-        raise ValueError("bf16 only")
-    function, inputs, error = jax_function(problem, family)
+class JaxPeer(Peer):
+    """Timed by the host's clock, from the call until its last result is there."""
 
-    def us(count):
+    def __init__(self, function, inputs, row):
+        super().__init__(lambda: function(*inputs), row, replays=5)
+
+    def row_us(self, count):
         start = time.perf_counter()
         for _ in range(count):
-            last = function(*inputs)
+            last = self.run()
         for part in last if isinstance(last, tuple) else [last]:
             part.block_until_ready()
         return 1e6 * (time.perf_counter() - start)
 
-    us(5)
+    def cold_us(self):
+        return self.row_us(1)
+
+    def turn_us(self):
+        self.row_us(1)
+        return self.row_us(1)
+
+
+def of_jax(problem, family):
+    if problem.dtype != torch.bfloat16:
+        raise ValueError("bf16 only")
+    function, inputs, error = jax_function(problem, family)
     memory = function.lower(*inputs).compile().memory_analysis()
-    row = quantiles([us(1) for _ in range(20)]) | {"relative_error": error}
-    row["peak_bytes"] = memory.temp_size_in_bytes + memory.output_size_in_bytes
-    median = lambda count: sorted(us(count) for _ in range(5))[2]
-    return row | {"replay_us": (median(40) - median(20)) / 20}
+    peak = memory.temp_size_in_bytes + memory.output_size_in_bytes
+    return JaxPeer(function, inputs, {"relative_error": error, "peak_bytes": peak})
 
 
 def lines(asked):
@@ -190,7 +202,7 @@ def lines(asked):
             yield name, lambda: of_torch(triton(name, problem), problem, family, True)
     if "jax-linear-attention" in VERSIONS and problem.dtype == torch.bfloat16:
         yield "jax", lambda: of_jax(problem, family)
-    yield "sdpa", lambda: of_torch(sdpa, problem, family, False) | {"computes": "causal softmax attention"}
+    yield "sdpa", lambda: of_torch(sdpa, problem, family, False, computes="causal softmax attention")
 
 
 def versions(*names):

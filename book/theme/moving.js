@@ -350,6 +350,7 @@
         const go = to => {
             index = Math.max(0, Math.min(last(), to));
             draw();
+            follow();
         };
         const stop = () => {
             clearInterval(timer);
@@ -384,10 +385,33 @@
         });
         const bar = element('div', { class: 'controls' }, first, back, playing, next, end, slider, where);
         const runs = element('div', { class: 'versions', role: 'group', 'aria-label': 'Version' }, ...choices);
+        // Stays on the screen while the rest of a tall figure scrolls.
+        const head = element('div', { class: 'head' }, bar, says);
         const stage = element('div', {
             class: 'stage', role: 'group', tabindex: 0,
             'aria-label': 'A run, step by step. Arrow keys step, Home and End go to its ends, the space bar plays.',
-        }, ...choices.length ? [runs] : [], bar, says, scene.place);
+        }, ...choices.length ? [runs] : [], head, scene.place);
+
+        // The listing scrolls to its current line; the page, where nothing that is current is on the screen.
+        function follow() {
+            for (const listing of scene.place.querySelectorAll('.listing')) {
+                const lines = [...listing.querySelectorAll('.line.now')];
+                if (!lines.length || listing.scrollHeight <= listing.clientHeight) continue;
+                const top = listing.getBoundingClientRect().top - listing.scrollTop;
+                const [from, to] = [lines[0], lines.at(-1)].map(line => line.getBoundingClientRect());
+                const middle = (from.top + Math.min(to.bottom, from.top + listing.clientHeight)) / 2 - top;
+                listing.scrollTop = middle - listing.clientHeight / 2;
+            }
+            const shown = name => [...scene.place.querySelectorAll(name)].filter(part => part.checkVisibility());
+            const [lines, others] = [shown('.line.now'), shown('.now, .busy')];
+            const now = lines.length ? lines : others;
+            const covered = head.getBoundingClientRect().bottom;
+            const isSeen = part => {
+                const { top, bottom } = part.getBoundingClientRect();
+                return top >= covered - 1 && bottom <= innerHeight + 1;
+            };
+            if (now.length && !now.some(isSeen)) now[0].scrollIntoView({ block: 'center' });
+        }
 
         function draw() {
             const text = scene.show(which, index);

@@ -114,7 +114,7 @@ pub struct Facts {
 pub struct Memory {
     /// In buffers that are alive.
     pub live: u64,
-    /// The most that was ever alive at once.
+    /// The most that was alive at once, since [`Device::restart_peak`] if that was called.
     pub peak: u64,
     /// Buffers ever made.
     pub allocations: u64,
@@ -404,6 +404,13 @@ impl Device {
             kept,
             total,
         })
+    }
+
+    /// Counts [`Memory::peak`] anew, from what is alive now: so many bytes.
+    pub fn restart_peak(&self) -> u64 {
+        let live = self.memory.live.load(Ordering::Relaxed);
+        self.memory.peak.store(live, Ordering::Relaxed);
+        live
     }
 
     /// A queue of launches that may overlap with the device's own.

@@ -707,10 +707,9 @@ impl Prepared for Binding {
         self.plan.launches()
     }
 
-    fn bytes_beyond_inputs(&self) -> Option<u64> {
+    fn input_bytes(&self) -> Option<u64> {
         let inputs = self.plan.slots().iter().filter(|facts| facts.kind == SlotKind::Input);
-        let inputs: usize = inputs.map(SlotFacts::bytes).sum();
-        Some((self.plan.peak_bytes() - inputs) as u64)
+        Some(inputs.map(|facts| facts.bytes() as u64).sum())
     }
 
     fn poison_outputs(&mut self) -> Result<(), Error> {

@@ -4,6 +4,7 @@ use lab_device::{DType, Device, DeviceKind, Launch};
 
 use crate::device_checks::kernels;
 use crate::plan::{Plan, Slot};
+use crate::prepared::launch_measured;
 use crate::suite::Check;
 use crate::{Error, Tensor, arguments};
 
@@ -171,7 +172,7 @@ fn layers_have_names(device: &Device) {
 
 /// A chain of eight sums, each of which needs only the last: two pieces of memory, in the device's and in the caller's.
 fn scratch_that_has_ended_is_used_again(device: &Device) {
-    let planned = |keeps: bool| {
+    let planned = |device: &Device, keeps: bool| {
         let mut plan = Plan::new(device);
         let out = plan.output("out", DType::F32, &[N]);
         let mut last = plan.scratch(DType::F32, N);
@@ -189,11 +190,11 @@ fn scratch_that_has_ended_is_used_again(device: &Device) {
         plan.copy(last, out);
         (plan, first, out)
     };
-    assert_eq!(planned(false).0.scratch_bytes(), 2 * 512, "400 bytes at a multiple of 256");
-    assert_eq!(planned(true).0.scratch_bytes(), 3 * 512, "one of which is kept");
-    assert_eq!(planned(false).0.peak_bytes(), 2 * 512 + 400);
+    assert_eq!(planned(device, false).0.scratch_bytes(), 2 * 512, "400 bytes at a multiple of 256");
+    assert_eq!(planned(device, true).0.scratch_bytes(), 3 * 512, "one of which is kept");
+    assert_eq!(planned(device, false).0.peak_bytes(), 2 * 512 + 400);
     for keeps in [false, true] {
-        let (plan, first, out) = planned(keeps);
+        let (plan, first, out) = planned(device, keeps);
         let mut run = plan.bind().finish().unwrap();
         for _ in 0..2 {
             run.run().unwrap();
@@ -206,14 +207,37 @@ fn scratch_that_has_ended_is_used_again(device: &Device) {
             assert!(said(run.read(first)).contains(expected));
         }
     }
+    takes_what_is_planned(device, |device| planned(device, false).0);
     if device.kind() == DeviceKind::Cuda {
-        let (plan, _, out) = planned(false);
+        let (plan, _, out) = planned(device, false);
         let lent = device.raw_buffer(1024).unwrap();
         let address = lent.address();
         // SAFETY: `lent` outlives what runs in it.
         let mut run = unsafe { plan.bind().scratch(address, 1024).unwrap().finish().unwrap() };
         run.run().unwrap();
         assert_eq!(run.read(out).unwrap().values(), [9.0; N]);
+    }
+}
+
+/// The device counts what the plan says: on the emulator memory of its own for each slot.
+fn takes_what_is_planned(device: &Device, chain: impl Fn(&Device) -> Plan) {
+    // One of its own: on an emulator the other checks allocate at the same time.
+    let device = &match device.mode() {
+        Some(mode) => Device::emulator_in(mode).unwrap(),
+        None => device.clone(),
+    };
+    let x = Tensor::new(&[1000], &[1.0f32; 1000]);
+    for _ in 0..2 {
+        let mut plan = chain(device);
+        plan.input("x", DType::F32, &[1000]);
+        let planned = match device.kind() {
+            DeviceKind::Cuda => plan.peak_bytes(),
+            DeviceKind::Emulator => plan.bytes(),
+        };
+        let prepare = || Ok(Box::new(plan.bind().upload("x", &x)?.finish()?) as Box<_>);
+        let (run, peak) = launch_measured(device, prepare).unwrap();
+        assert_eq!(run.input_bytes(), Some(4000));
+        assert_eq!(peak, Some(planned as u64 - 4000));
     }
 }
 

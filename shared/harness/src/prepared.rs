@@ -1,6 +1,6 @@
 //! A version that is ready to run, and its counterpart on the host.
 
-use lab_device::{Kernel, Launch};
+use lab_device::{Device, Kernel, Launch};
 
 use crate::{Error, Tensors};
 
@@ -26,13 +26,30 @@ pub trait Prepared {
     fn kernels(&self) -> Vec<Kernel> {
         self.launches().into_iter().map(|(kernel, _)| kernel).collect()
     }
-    /// Bytes of device memory that a run takes beyond its inputs: outputs and scratch; `None` of what does not count them.
-    fn bytes_beyond_inputs(&self) -> Option<u64> {
+    /// Bytes of device memory that its inputs take; `None` of what does not count them.
+    fn input_bytes(&self) -> Option<u64> {
         None
     }
     /// Makes every output NaN again, so that a later launch that writes nothing shows. What is updated in place
     /// stays: the next launch reads it.
     fn poison_outputs(&mut self) -> Result<(), Error>;
+}
+
+/// Sets a run up and launches it once. Also the most device memory that it took beyond its inputs, in bytes: outputs and scratch, as
+/// the device counted them; `None` of what does not count its inputs. Nothing else may allocate on the device meanwhile.
+///
+/// # Errors
+/// Those of `prepare` and of the launch.
+pub fn launch_measured(
+    device: &Device,
+    prepare: impl FnOnce() -> Result<Box<dyn Prepared>, Error>,
+) -> Result<(Box<dyn Prepared>, Option<u64>), Error> {
+    let before = device.restart_peak();
+    let mut prepared = prepare()?;
+    prepared.launch()?;
+    let taken = device.memory()?.peak - before;
+    let peak = prepared.input_bytes().map(|inputs| taken.saturating_sub(inputs));
+    Ok((prepared, peak))
 }
 
 /// Fills an output.

@@ -29,6 +29,9 @@ pub struct Run {
     /// Whether versions and libraries ran in turns, not one after the other ([`crate::timing::time_in_turns`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turns: bool,
+    /// Whether the libraries that scripts measure from Python took part in the turns; in older records they came after them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub peers_in_turns: bool,
     /// What was typed behind `lab bench`, but where it is written and what is printed; none in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
@@ -169,7 +172,8 @@ pub struct Measurement {
     /// What the operands of its products are rounded to, where the type has more digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub products: Option<Products>,
-    /// The most device memory that a run takes beyond its inputs, in bytes; of a library, where it says so.
+    /// The most device memory that a run takes beyond its inputs, in bytes: what was asked of the allocator, which older records
+    /// compute by the plan; of a library, where it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
     /// Of a library: another function than its family's, measured for scale.
@@ -379,6 +383,7 @@ mod tests {
                 libraries: vec!["cuBLAS 1.2.3".into()],
             },
             in_turns: false,
+            peers_in_turns: false,
             command: vec!["f".into(), "--runs".into(), "10".into()],
             results: vec![Measurement {
                 family: "f".into(),

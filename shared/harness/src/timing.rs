@@ -1,8 +1,9 @@
 //! How long a launch takes.
 
+use std::fmt;
 use std::time::Duration;
 
-use lab_device::Device;
+use lab_device::{Device, Graph};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Prepared};
@@ -112,6 +113,51 @@ fn turns(rounds: &[usize]) -> Vec<usize> {
     (0..rounds.iter().copied().max().unwrap_or(0)).flat_map(in_it).collect()
 }
 
+/// As [`time_in_turns`], of runs that other processes make as well, each of which ends before the next begins: `run(who)` is one
+/// turn, and `None` of one that has fallen out, which has no more turns. `length` is what counts of a turn against the budget. The
+/// first turn of each and the first round are left out; of one that fell out there is nothing.
+///
+/// # Errors
+/// The first of `run`.
+pub fn take_turns<T, E>(
+    all: usize,
+    runs: usize,
+    budget: Duration,
+    length: impl Fn(&T) -> Duration,
+    mut run: impl FnMut(usize) -> Result<Option<T>, E>,
+) -> Result<Vec<Vec<T>>, E> {
+    let mut rounds = vec![0; all];
+    for (who, rounds) in rounds.iter_mut().enumerate() {
+        if let Some(first) = run(who)? {
+            *rounds = 1 + runs_within(budget, length(&first), runs);
+        }
+    }
+    let mut found: Vec<Vec<T>> = (0..all).map(|_| Vec::new()).collect();
+    let mut out: Vec<bool> = rounds.iter().map(|rounds| *rounds == 0).collect();
+    for who in turns(&rounds) {
+        if out[who] {
+            continue;
+        }
+        match run(who)? {
+            Some(one) => found[who].push(one),
+            None => out[who] = true,
+        }
+    }
+    for (found, out) in found.iter_mut().zip(out) {
+        found.drain(..if out { found.len() } else { 1 });
+    }
+    Ok(found)
+}
+
+/// One run, as a turn among those of other processes: behind one that does not count, so that it finds code and addresses where it
+/// left them, and does not wait for the host.
+///
+/// # Errors
+/// A launch's.
+pub fn time_one(device: &Device, prepared: &mut dyn Prepared) -> Result<Duration, Error> {
+    Ok(device.time(2, || prepared.launch())?[1])
+}
+
 /// What a run takes in the steady state of a replayed graph, in µs: no launch waits for the host, and
 /// the caches hold what the run before left there. From two rows of replays, by what the longer one
 /// takes more, so that how they begin and end does not count.
@@ -119,23 +165,95 @@ fn turns(rounds: &[usize]) -> Vec<usize> {
 /// # Errors
 /// A launch's.
 pub fn replayed(device: &Device, prepared: &mut dyn Prepared) -> Result<f64, Error> {
-    prepared.launch()?;
-    device.synchronize()?;
-    let mut graph = device.graph(|| prepared.launch())?;
-    let first = device.time(1, || graph.launch())?[0];
-    let replays = runs_within(Duration::from_millis(10), first, REPLAYS);
-    let mut median = |replays: usize| -> Result<f64, Error> {
-        let row = || (0..replays).try_for_each(|_| graph.launch());
-        let times = runs_within(Duration::from_millis(100), first * replays as u32, REPLAYS);
-        Ok(Times::of(&device.time(times, row)?).median_us)
-    };
-    median(replays)?;
-    let (one, two) = (median(replays)?, median(2 * replays)?);
-    Ok((two - one) / replays as f64)
+    let mut graph = Replays::new(device, prepared)?;
+    graph.median(graph.replays)?;
+    let (one, two) = (graph.median(graph.replays)?, graph.median(2 * graph.replays)?);
+    Ok((two - one) / graph.replays as f64)
+}
+
+/// A graph that is replayed, one row after the other.
+pub struct Replays<'a> {
+    device: &'a Device,
+    graph: Graph<'a>,
+    /// What one replay took.
+    first: Duration,
+    /// Replays of a row.
+    replays: usize,
+}
+
+/// What a row of replays took, and one of twice as many.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rows {
+    /// Replays of the first row.
+    pub replays: usize,
+    /// What the first row took.
+    pub one: Duration,
+    /// What the second row took.
+    pub two: Duration,
+}
+
+impl fmt::Debug for Replays<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replays").field("replays", &self.replays).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Replays<'a> {
+    /// Captures what a run launches; as many replays are a row as take 10 ms, 20 at most.
+    ///
+    /// # Errors
+    /// A launch's.
+    pub fn new(device: &'a Device, prepared: &'a mut dyn Prepared) -> Result<Self, Error> {
+        prepared.launch()?;
+        device.synchronize()?;
+        let mut graph = device.graph(|| prepared.launch())?;
+        let first = device.time(1, || graph.launch())?[0];
+        let replays = runs_within(Duration::from_millis(10), first, REPLAYS);
+        Ok(Self { device, graph, first, replays })
+    }
+
+    /// Times rows of so many replays.
+    fn time(&mut self, replays: usize, times: usize) -> Result<Vec<Duration>, Error> {
+        let row = || (0..replays).try_for_each(|_| self.graph.launch());
+        Ok(self.device.time(times, row)?)
+    }
+
+    fn median(&mut self, replays: usize) -> Result<f64, Error> {
+        let times = self.first * replays as u32;
+        let times = runs_within(Duration::from_millis(100), times, REPLAYS);
+        Ok(Times::of(&self.time(replays, times)?).median_us)
+    }
+
+    /// A row, and one of twice as many replays.
+    ///
+    /// # Errors
+    /// A launch's.
+    pub fn rows(&mut self) -> Result<Rows, Error> {
+        let replays = self.replays;
+        let [one, two] = [replays, 2 * replays];
+        Ok(Rows { replays, one: self.time(one, 1)?[0], two: self.time(two, 1)?[0] })
+    }
+}
+
+impl Rows {
+    /// What both took.
+    pub fn length(&self) -> Duration {
+        self.one + self.two
+    }
+
+    /// What a run takes in the steady state, in µs: what the median of the longer rows takes more than that of the shorter ones.
+    /// `None` of no rows.
+    pub fn steady_us(all: &[Self]) -> Option<f64> {
+        let median = |of: fn(&Self) -> Duration| {
+            Times::of(&all.iter().map(of).collect::<Vec<_>>()).median_us
+        };
+        let replays = all.first()?.replays;
+        Some((median(|r| r.two) - median(|r| r.one)) / replays as f64)
+    }
 }
 
 /// The most replays of a row, and times that a row is timed.
-const REPLAYS: usize = 20;
+pub const REPLAYS: usize = 20;
 
 /// The least runs of which quantiles are given.
 pub const LEAST_RUNS: usize = 3;
@@ -176,6 +294,47 @@ mod tests {
                 assert!(others.clone().all(|(_, &times)| times == 2), "{all}: {who}: {after:?}");
             }
         }
+    }
+
+    #[test]
+    fn who_falls_out_has_no_more_turns() {
+        let us = Duration::from_micros;
+        let mut asked = Vec::new();
+        // 1 falls out in its third turn, 2 at once; 3 is slow.
+        let found = take_turns(
+            4,
+            5,
+            us(500),
+            |t| *t,
+            |who| {
+                asked.push(who);
+                let own = asked.iter().filter(|a| **a == who).count() as u64;
+                Ok::<_, Error>(match who {
+                    1 if own == 3 => None,
+                    2 => None,
+                    3 => Some(us(1000 + own)),
+                    _ => Some(us(own)),
+                })
+            },
+        );
+        let found = found.unwrap();
+        assert_eq!(found[0], (3..=7).map(us).collect::<Vec<_>>());
+        assert!(found[1].is_empty() && found[2].is_empty());
+        assert_eq!(found[3], [1003, 1004, 1005].map(us));
+        let times = |who| asked.iter().filter(|a| **a == who).count();
+        assert_eq!([0, 1, 2, 3].map(times), [7, 3, 1, 5]);
+        assert!(take_turns(1, 5, us(1), |_: &()| us(1), |_| Err(())).is_err());
+    }
+
+    #[test]
+    fn the_steady_state_is_what_the_longer_row_takes_more() {
+        let row = |one, two| {
+            let us = Duration::from_micros;
+            Rows { replays: 10, one: us(one), two: us(two) }
+        };
+        assert_eq!(Rows::steady_us(&[row(30, 80), row(500, 70), row(20, 900)]), Some(5.0));
+        assert_eq!(Rows::steady_us(&[]), None);
+        assert_eq!(row(30, 80).length(), Duration::from_micros(110));
     }
 
     #[test]

@@ -189,6 +189,10 @@ impl Prepared for Steps {
         self.binding.borrow().launches()
     }
 
+    fn input_bytes(&self) -> Option<u64> {
+        self.binding.borrow().input_bytes()
+    }
+
     fn poison_outputs(&mut self) -> Result<(), Error> {
         self.binding.borrow_mut().poison_outputs()
     }

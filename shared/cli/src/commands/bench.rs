@@ -4,6 +4,7 @@ mod family;
 mod machine;
 mod repeat;
 mod scripts;
+mod turns;
 
 use std::path::PathBuf;
 
@@ -47,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "benches/history")]
     out: PathBuf,
     /// Measures the libraries that are used from Python as well, by the scripts of this directory: each
-    /// problem on the versions, then on them. LAB_PYTHON names another Python than python3
+    /// problem on the versions, then on them, or with --in-turns in turns. LAB_PYTHON names another Python than python3
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "benches/peers")]
     peers: Option<PathBuf>,
     /// Measures again what this record of `lab bench` measured, and says what moved beyond noise since, and which parts of the
@@ -61,7 +62,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = RUNS)]
     runs: usize,
     /// Times versions and libraries in turns, a run of each, so that a clock that falls while the GPU is busy falls for all
-    /// alike; scripts of --peers come after them. Needs the memory of all at once
+    /// alike; those of --peers as well. Needs the memory of all at once
     #[arg(long)]
     in_turns: bool,
     /// All that is measured: quantiles, GB/s, the share of the library, registers
@@ -128,13 +129,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         None => None,
         Some(commit) => {
             let mut machine = machine(&device, copy_gbps)?;
-            machine.libraries.extend(scripts.into_iter().flat_map(|s| s.libraries.clone()));
+            let from_python = scripts.map_or(Vec::new(), |s| s.libraries);
+            let peers_in_turns = arguments.in_turns && !from_python.is_empty();
+            machine.libraries.extend(from_python);
             let run = Run {
                 format: FORMAT,
                 commit,
                 date: now(),
                 device: machine,
                 in_turns: arguments.in_turns,
+                peers_in_turns,
                 command: arguments.command(),
                 results: results.clone(),
             };

@@ -261,10 +261,15 @@ fn heading(run: &Run, results: &[&Measurement]) -> String {
         &run.commit[..12],
         d.copy_gbps
     );
-    if run.in_turns {
-        text +=
-            " Versions and libraries ran in turns, a run of each; host code and scripts did not.";
-    }
+    text += match (run.in_turns, run.peers_in_turns) {
+        (false, _) => "",
+        (true, false) => {
+            " Versions and libraries ran in turns, a run of each; host code and scripts did not."
+        }
+        (true, true) => {
+            " Versions and libraries ran in turns, a run of each, those from Python too; host code did not."
+        }
+    };
     let peaks: Vec<_> =
         d.peak_tflops.iter().map(|(dtype, peak)| format!("{dtype} {peak:.1}")).collect();
     if !peaks.is_empty() {
@@ -370,5 +375,18 @@ mod tests {
         ];
         assert_eq!(fullest(&all, "matmul").unwrap().date, all[1].date);
         assert!(fullest(&all, "mlp").is_none());
+    }
+
+    #[test]
+    fn the_heading_says_who_ran_in_turns() {
+        let mut run =
+            run("2026-01-01T00:00:00Z", vec![line("matmul:v0", "version", "K=1", 9.0, 0.0)]);
+        let mut of = |in_turns, peers_in_turns| {
+            (run.in_turns, run.peers_in_turns) = (in_turns, peers_in_turns);
+            heading(&run, &[])
+        };
+        assert!(!of(false, false).contains("turns"));
+        assert!(of(true, false).contains("host code and scripts did not."));
+        assert!(of(true, true).contains("those from Python too; host code did not."));
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn timed(
         Some(_) if version.replayed() => Some(timing::replayed(device, prepared)?),
         _ => None,
     };
-    Ok(Measured { times, replay_us, peak_bytes: prepared.bytes_beyond_inputs(), ..of })
+    Ok(Measured { times, replay_us, ..of })
 }
 
 /// Registers a thread and local memory a thread in bytes of the kernels that it launches, the most

@@ -1,4 +1,5 @@
-//! Times from version to version, a line a problem, with what the fastest other takes for it.
+//! Times from version to version, a colour a problem, with what the fastest other takes for it. Nothing joins two versions: there is
+//! no time between them.
 
 use lab_harness::Error;
 use plotters::prelude::*;
@@ -21,7 +22,7 @@ const RIGHT: i32 = 500;
 const TOP: i32 = 44;
 const BOTTOM: i32 = 404;
 
-/// The lines as SVG text over the versions of these names; `other` is what the last column is called,
+/// The times as SVG text over the versions of these names; `other` is what the last column is called,
 /// if any line has a time there.
 pub(crate) fn versions(
     title: &str,
@@ -89,11 +90,11 @@ fn draw(
         let style = ShapeStyle::from(colour).stroke_width(2);
         let points: Vec<_> = curve.points.iter().map(|p| (x(p.0 as usize), y(p.1))).collect();
         let own = points.len() - usize::from(line.other.is_some());
-        if own > 1 {
-            root.draw(&PathElement::new(points[..own].to_vec(), style))?;
-        }
-        for piece in pieces(&points[own.saturating_sub(1)..], true) {
-            root.draw(&PathElement::new(piece, style))?;
+        // Along all versions: what lies below is faster than the other.
+        if let Some(&(right, at)) = line.other.and(points.last()) {
+            for piece in pieces(&[(x(0), at), (right, at)], true) {
+                root.draw(&PathElement::new(piece, colour.mix(0.5)))?;
+            }
         }
         for (index, point) in points.into_iter().enumerate() {
             if index < own {
@@ -104,8 +105,7 @@ fn draw(
         }
     }
     for (at, curve, colour) in labels(&curves, SPECTRUM.iter(), y, (TOP, BOTTOM)) {
-        let stroke = ShapeStyle::from(colour).stroke_width(2);
-        root.draw(&PathElement::new(vec![(RIGHT + 8, at), (RIGHT + 22, at)], stroke))?;
+        root.draw(&Circle::new((RIGHT + 15, at), 3, colour.filled()))?;
         root.draw(&Text::new(curve.label.clone(), (RIGHT + 28, at), text(12, HPos::Left)))?;
     }
     root.present()?;
@@ -132,10 +132,22 @@ mod tests {
         for text in ["title", "v0", "v1", "v2", "library", "N=1", "N=2"] {
             assert!(svg.contains(&format!("\n{text}\n")), "{text}: {svg}");
         }
-        assert_eq!(svg.matches("<circle").count(), 4);
+        // Two of them say which colour is which problem.
+        assert_eq!(svg.matches("<circle").count(), 4 + 2);
         let hollow =
             svg.lines().filter(|l| l.starts_with("<circle") && l.contains("fill=\"none\""));
         assert_eq!(hollow.count(), 1);
+        // Every line is level or upright: none leads from one version to another.
+        let strokes = svg.lines().filter(|l| l.starts_with("<polyline"));
+        let points = strokes.filter_map(|l| l.split("points=\"").nth(1)?.split('"').next());
+        for points in points {
+            let all: Vec<(&str, &str)> =
+                points.split_whitespace().filter_map(|p| p.split_once(',')).collect();
+            let level = all.iter().all(|p| p.1 == all[0].1);
+            let upright = all.iter().all(|p| p.0 == all[0].0);
+            // The axes are one corner.
+            assert!(level || upright || all.len() == 3, "{points}");
+        }
         let svg = versions("title", &names, "library", &lines[1..]).unwrap();
         assert!(!svg.contains("library"));
     }

@@ -1,13 +1,15 @@
 //! A family's versions on each of its problems, then its peers.
 
 use lab_device::{Arithmetic, DType, Device};
+use lab_harness::prepared::launch_measured;
 use lab_harness::record::{Measurement, Of, Products};
 use lab_harness::roofline::Roofline;
-use lab_harness::timing::{Times, time_in_turns};
-use lab_harness::{Cost, Dims, Peer, Posed, Prepared, Problem, Version};
+use lab_harness::timing::Times;
+use lab_harness::{Cost, Dims, Peer, Posed, Problem, Version};
 
 use super::scripts::{Scripts, Theirs};
-use crate::commands::measure::{self, BUDGET, Beside, Measured, time_counterpart};
+use super::turns::{InTurn, time_alone, time_with_scripts};
+use crate::commands::measure::{self, Beside, Measured, time_counterpart};
 use crate::failure::Failure;
 
 pub(super) fn told(m: &Measurement) {
@@ -167,8 +169,10 @@ impl Bench<'_> {
             let mut in_turn: Vec<InTurn> = Vec::new();
             for &(place, version) in &able {
                 let (info, problem) = (version.info(), &posed.problem);
-                let mut prepared = version.prepare(device, &posed.inputs, &problem.options)?;
-                prepared.launch()?;
+                let prepare = |inputs| {
+                    launch_measured(device, || version.prepare(device, inputs, &problem.options))
+                };
+                let (mut prepared, mut peak_bytes) = prepare(&posed.inputs)?;
                 let at_once = if large.is_some() { 0 } else { runs };
                 let mut m = measure::finish(version, device, &posed, prepared.as_mut(), at_once)?;
                 if !m.passed() {
@@ -180,10 +184,11 @@ impl Bench<'_> {
                     )));
                 }
                 if let Some(inputs) = &large {
-                    prepared = version.prepare(device, inputs, &problem.options)?;
-                    prepared.launch()?;
+                    drop(prepared);
+                    (prepared, peak_bytes) = prepare(inputs)?;
                     m = measure::timed(version, device, m, prepared.as_mut(), runs)?;
                 }
+                m.peak_bytes = peak_bytes;
                 let arithmetic = version.arithmetic(dtype);
                 let (place, name) = ((place, 0), info.full_name());
                 if in_turns {
@@ -236,23 +241,33 @@ impl Bench<'_> {
                     }
                 }
             }
-            let times = if in_turn.is_empty() {
-                Vec::new()
-            } else {
-                let mut prepared: Vec<&mut dyn Prepared> =
-                    in_turn.iter_mut().map(|each| each.prepared.as_mut() as _).collect();
-                time_in_turns(device, &mut prepared, all_runs, BUDGET)?
-            };
-            for (each, times) in in_turn.into_iter().zip(times) {
-                let InTurn { place, name, of, m, arithmetic, .. } = each;
-                add(place, name, of, Measured { times: Some(times), ..m }, arithmetic);
-            }
-            let Some(scripts) = scripts else { continue };
-            let (dims, dtype) = (&of_problem.problem.dims, of_problem.problem.dtype);
-            // What the versions had is free for them.
+            let (dims, name) = (&of_problem.problem.dims, dtype.name());
+            // What the versions had is free for scripts, which have memory of their own.
             device.synchronize()?;
-            for (index, theirs) in scripts.ask(family, dims, dtype.name()).into_iter().enumerate() {
-                let units = theirs.products.map(Products::units).or(of_peers);
+            let theirs = match scripts.as_mut() {
+                Some(scripts) if in_turns => {
+                    let ready = scripts.prepare(family, dims, name);
+                    let ours = &mut in_turn;
+                    let theirs = if ready.is_empty() {
+                        time_alone(device, ours, all_runs)?;
+                        Vec::new()
+                    } else {
+                        time_with_scripts(device, ours, scripts, family, ready, all_runs)?
+                    };
+                    scripts.release(family);
+                    theirs
+                }
+                Some(scripts) => scripts.measure(family, dims, name),
+                None => {
+                    time_alone(device, &mut in_turn, all_runs)?;
+                    Vec::new()
+                }
+            };
+            for InTurn { place, name, of, m, arithmetic, .. } in in_turn {
+                add(place, name, of, m, arithmetic);
+            }
+            for (index, theirs) in theirs.into_iter().enumerate() {
+                let units = theirs.about.products.map(Products::units).or(of_peers);
                 let result = of_problem.line_of_script(theirs, &roofline(units));
                 told(&result);
                 lines.push(Line { place: (last, 100 + index), result });
@@ -260,16 +275,6 @@ impl Bench<'_> {
         }
         Ok(())
     }
-}
-
-/// What is checked, and waits for its turn to be timed.
-struct InTurn {
-    place: (usize, usize),
-    name: String,
-    of: Of,
-    m: Measured,
-    arithmetic: Option<Arithmetic>,
-    prepared: Box<dyn Prepared>,
 }
 
 /// What all lines on a problem share.
@@ -306,13 +311,14 @@ impl Lines<'_> {
     }
 
     fn line_of_script(&self, theirs: Theirs, roofline: &Roofline) -> Measurement {
+        let Theirs { about, times, replay_us } = theirs;
         let line = Measurement {
-            replay_us: theirs.replay_us,
-            relative_error: theirs.relative_error,
-            products: theirs.products,
-            peak_bytes: theirs.peak_bytes,
-            computes: theirs.computes,
-            ..self.timed(theirs.version, Of::Library, theirs.times)
+            replay_us,
+            relative_error: about.relative_error,
+            products: about.products,
+            peak_bytes: about.peak_bytes,
+            computes: about.computes,
+            ..self.timed(about.version, Of::Library, times)
         };
         match line.computes {
             None => self.rated(line, roofline),

@@ -361,7 +361,7 @@ impl<'a> Family<'a> {
         }
     }
 
-    /// Times in f32, or in the first type there is, from version to version.
+    /// Times in f32, or in the first type there is, over the versions.
     fn plot(&self) -> Result<Option<String>, Failure> {
         let Some(Case { dtype, run, .. }) = self.cases.first() else { return Ok(None) };
         let cases: Vec<&Case> = self.cases.iter().filter(|c| c.dtype == *dtype).collect();

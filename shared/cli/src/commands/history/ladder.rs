@@ -230,6 +230,7 @@ mod tests {
                 libraries: vec![],
             },
             in_turns: false,
+            peers_in_turns: false,
             command: Vec::new(),
             results,
         }
