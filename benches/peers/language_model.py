@@ -120,7 +120,7 @@ def load(model, path):
                  "norm.weight": of("backbone.out_norm.weight")}
         for n in range(len(model.blocks)):
             block = f"backbone.blocks.{n}"
-            layer = "mlstm_layer" if f"{block}.mlstm_layer.q.weight" in names else "self_attn"
+            layer = "mlstm_layer" if f"{block}.mlstm_layer.q.weight" in names else "attention_layer"
             own, ffn = f"{block}.{layer}", f"{block}.ffn"
             norm = "norm_mlstm" if layer == "mlstm_layer" else "norm_attention"
             parts = ["q", "k", "v"] + (["ogate_preact"] if layer == "mlstm_layer" else [])
