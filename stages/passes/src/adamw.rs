@@ -215,7 +215,7 @@ static STEP: Formula = Formula {
         };
         vec![("p1", p), ("copy1", copy), ("m1", m), ("v1", v)]
     },
-    magnitudes: magnitudes,
+    magnitudes,
     cost: |dims, dtype| {
         let all = dims.get("N") as f64;
         let copy = if dtype == DType::F32 { 0.0 } else { all };

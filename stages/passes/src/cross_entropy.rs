@@ -252,7 +252,7 @@ static FORWARD: Formula = Formula {
         let (rows, loss, _) = loss(of);
         vec![("loss", vec![loss]), ("row_losses", rows)]
     },
-    magnitudes: magnitudes,
+    magnitudes,
     cost: |dims, dtype| {
         let (rows, all) = (dims.get("R") as f64, (dims.get("R") * dims.get("V")) as f64);
         bytes(dtype, 8.0 * all, all, 8.0 * rows)
@@ -266,7 +266,7 @@ static BACKWARD: Formula = Formula {
         let (rows, loss, dlogits) = loss(of);
         vec![("loss", vec![loss]), ("row_losses", rows), ("dlogits", dlogits)]
     },
-    magnitudes: magnitudes,
+    magnitudes,
     cost: |dims, dtype| {
         let (rows, all) = (dims.get("R") as f64, (dims.get("R") * dims.get("V")) as f64);
         bytes(dtype, 20.0 * all, 2.0 * all, 8.0 * rows)
