@@ -454,7 +454,7 @@ mod tests {
             for turn in 0..3 {
                 // What lay there before must not matter: an allocator gives it to others between two runs.
                 let scratch = Lent::new(planned.scratch_bytes());
-                // SAFETY: as above.
+                // SAFETY: as much memory as the plan asks for, which lives until the run has ended.
                 unsafe {
                     let rooms = Rooms { scratch: scratch.address(), left: 0 };
                     planned.run_in_place(&addresses(&fresh), rooms, 0).unwrap();
@@ -514,7 +514,7 @@ mod tests {
                 part.slots().map(|facts| own[&facts.name].address()).collect();
             let scratch = Lent::new(part.scratch_bytes());
             let rooms = Rooms { left: left.address(), scratch: scratch.address() };
-            // SAFETY: as above.
+            // SAFETY: as much memory as both plans ask for, which lives until the runs have ended.
             unsafe {
                 part.run(&addresses, rooms, 0).unwrap();
                 part.run_in_place(&addresses, rooms, 0).unwrap();

@@ -306,7 +306,7 @@ impl Communicator {
             return Ok(());
         }
         // Whoever looks for it before its end finds nothing.
-        // SAFETY: as above.
+        // SAFETY: the caller's promise; of as many bytes as the collective writes.
         unsafe { std::ptr::write_bytes(to as *mut u8, 0xFF, written) };
         lab_emulator::host_took_bytes(to as *const u8, written);
         self.under_way().push(one);

@@ -70,7 +70,10 @@ pub(crate) fn of(device: sys::CUdevice) -> Result<Facts, Error> {
         cooperative_launch: get(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? != 0,
         max_cluster: if maybe(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0 { MAX_CLUSTER } else { 1 },
         ecc: maybe(CU_DEVICE_ATTRIBUTE_ECC_ENABLED) != 0,
-        further: further(|attribute| get(attribute).ok()),
+        further: further(|attribute| get(attribute).ok())
+            .into_iter()
+            .chain(peers(device))
+            .collect(),
     })
 }
 
@@ -118,6 +121,11 @@ const FURTHER: &[(&str, &[Attribute], Say)] = &[
         "managed memory, used by both at once",
         &[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS],
         Say::YesNo,
+    ),
+    (
+        "shared memory per block, if it asks for no more",
+        &[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK],
+        Say::Bytes,
     ),
     ("constant memory", &[CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY], Say::Bytes),
     ("pitch of a copy, at most", &[CU_DEVICE_ATTRIBUTE_MAX_PITCH], Say::Bytes),
@@ -185,6 +193,22 @@ fn further(get: impl Fn(Attribute) -> Option<u32>) -> Vec<(&'static str, String)
         Some((*name, say.words(&numbers?)))
     };
     FURTHER.iter().filter_map(known).collect()
+}
+
+/// The other GPUs whose memory this one can read; nothing where it is the only one.
+fn peers(device: sys::CUdevice) -> Option<(&'static str, String)> {
+    let count = result::device::get_count().ok().filter(|count| *count > 1)?;
+    let all = (0..count).filter_map(|n| Some((n, result::device::get(n).ok()?)));
+    let is_read = |other: sys::CUdevice| {
+        let mut yes = 0;
+        // SAFETY: both devices were given by the driver; it writes one integer.
+        let said = unsafe { sys::cuDeviceCanAccessPeer(&mut yes, device, other) };
+        said == sys::CUresult::CUDA_SUCCESS && yes != 0
+    };
+    let others = all.filter(|(_, other)| *other != device && is_read(*other));
+    let numbers: Vec<String> = others.map(|(n, _)| n.to_string()).collect();
+    let value = if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") };
+    Some(("reads the memory of GPUs", value))
 }
 
 #[cfg(test)]

@@ -234,7 +234,7 @@ impl Api {
         // SAFETY: each start has its end.
         self.check("ncclGroupStart", unsafe { (self.group_start)() })?;
         let called = calls();
-        // SAFETY: as above.
+        // SAFETY: the group that ends was started just before.
         let ended = unsafe { (self.group_end)() };
         called?;
         self.check("ncclGroupEnd", ended)

@@ -55,6 +55,13 @@ const RATES: &[((u32, u32), [u32; 4])] = &[
 ];
 
 impl Facts {
+    /// Lanes in f32 of a multiprocessor, which NVIDIA calls CUDA cores. `None` of the emulator, and of a GPU whose rates are
+    /// not known here.
+    pub fn f32_lanes(&self) -> Option<u32> {
+        let rates = RATES.iter().find(|r| r.0 == self.compute_capability);
+        rates.map(|(_, rates)| rates[0])
+    }
+
     /// TFLOP/s of these units at the largest clock that the driver reports, a multiply-add counted
     /// as two. `None` of the emulator, of a GPU whose rates are not known here, and of units that
     /// it does not have.
@@ -82,9 +89,10 @@ mod tests {
     #[test]
     fn an_h200_and_what_is_not_known() {
         let mut facts = Device::emulator().unwrap().facts().clone();
-        assert_eq!(facts.peak_tflops(Arithmetic::F32), None);
+        assert_eq!((facts.peak_tflops(Arithmetic::F32), facts.f32_lanes()), (None, None));
         (facts.compute_capability, facts.multiprocessors) = ((9, 0), 132);
         facts.clock_khz = 1_980_000;
+        assert_eq!(facts.f32_lanes(), Some(128));
         let peak = |a| facts.peak_tflops(a).unwrap();
         assert!((peak(Arithmetic::F32) - 66.9).abs() < 0.1);
         assert!((peak(Arithmetic::F64) - 33.5).abs() < 0.1);

@@ -472,14 +472,14 @@ fn run_step(
             let bytes = plan.slots()[*index].bytes();
             let is_zero = matches!(step, BoundStep::Zero(_));
             let with = if is_zero { Fill::Zero } else { Fill::Poison };
-            // SAFETY: as above.
+            // SAFETY: the plan's bytes of the slot, in memory that whoever bound it lends until the run has ended.
             unsafe { buffer.fill(*start..*start + bytes, with, stream) }
         }
         BoundStep::Copy { from, to } => {
             let bytes = plan.slots()[*from].bytes();
             let (from, to) = (&memory[*from], &memory[*to]);
             let part = from.start..from.start + bytes;
-            // SAFETY: as above.
+            // SAFETY: two slots of equal bytes, in memory that whoever bound it lends until the run has ended.
             unsafe { to.buffer.copy(to.start, &from.buffer, part, stream) }
         }
     }

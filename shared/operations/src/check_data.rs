@@ -38,11 +38,9 @@ pub(crate) fn inputs<const N: usize>(
     names.map(|name| plan.input(name, all[name].dtype, &all[name].shape))
 }
 
-/// |found − expected| / |expected|.
+/// How far a tensor is from what is expected: see [`lab_harness::distance()`].
 pub(crate) fn relative(found: &Tensor, expected: &[f64]) -> f64 {
-    let norm = |v: Vec<f64>| v.into_iter().map(|v| v * v).sum::<f64>().sqrt();
-    let difference = found.values().iter().zip(expected).map(|(f, e)| f - e).collect();
-    norm(difference) / norm(expected.to_vec())
+    lab_harness::distance(&found.values(), expected)
 }
 
 pub(crate) fn of(all: &[(&'static str, Vec<f64>)], name: &str) -> Vec<f64> {

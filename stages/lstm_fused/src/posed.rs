@@ -1,7 +1,7 @@
 //! Random runs of networks with any options, and how far a result is from the f64 reference.
 
 use lab_device::DType;
-use lab_harness::{Dims, Problem, Tensor, Tensors};
+use lab_harness::{Dims, Problem, Tensor, Tensors, distance_beside};
 use lab_reference::lstm::{Cell, Inputs, Network, Upstream};
 
 use crate::Way;
@@ -106,7 +106,7 @@ impl Posed {
     }
 }
 
-/// ‖out − expected‖ / ‖expected‖ of each output; NaN where one of both is.
+/// How far each output is from what is expected: see [`lab_harness::distance()`].
 ///
 /// A gradient of few numbers may be a sum of much that cancels. With a `floor` each number of a gradient
 /// counts as at least that part of those of the largest gradient, by their root mean squares.
@@ -121,12 +121,8 @@ pub(crate) fn errors(
     let largest = gradients.map(|(_, e)| norm(e) / (e.len() as f64).sqrt()).fold(0.0, f64::max);
     let of = |(name, expected): &(String, Vec<f64>)| {
         let got = outputs[name].values();
-        assert_eq!(got.len(), expected.len(), "{name}");
-        let difference: Vec<f64> = got.iter().zip(expected).map(|(g, e)| g - e).collect();
         let least = if name.starts_with('d') { floor * largest } else { 0.0 };
-        let scale = norm(expected).max(least * (got.len() as f64).sqrt());
-        let difference = norm(&difference);
-        (name.clone(), if difference == 0.0 { 0.0 } else { difference / scale })
+        (name.clone(), distance_beside(&got, expected, least))
     };
     expected.iter().map(of).collect()
 }

@@ -3,7 +3,7 @@
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::suite::schedules;
 use lab_harness::suite::{check, without_checks};
-use lab_harness::{Dims, Options, Plan, Problem, Tensor, Tensors, Version, run};
+use lab_harness::{Dims, Options, Plan, Problem, Tensor, Tensors, Version, distance, run};
 use lab_reference::matmul::matmul;
 
 use crate::linear::{Activation, LINEAR, Lies, Product};
@@ -52,7 +52,7 @@ pub(crate) fn every_epilogue_is_right(device: &Device) {
         inputs.retain(|name, _| ["x", "weight"].contains(&name.as_str()));
         let y = run(&LINEAR, device, &inputs, &problem.options).unwrap().remove("y").unwrap();
         let expected = &LINEAR.reference(&inputs, &problem.options)[0].1;
-        let error = relative(&y.values(), expected);
+        let error = distance(&y.values(), expected);
         // In f32 nothing is rounded but the sums.
         let bound = if y.dtype == DType::F32 { 4e-6 } else { 4e-3 };
         assert!(error < bound, "{settings:?} without bias and residual: {error}");
@@ -76,12 +76,6 @@ fn nan_stays_in_its_row(
     for (row, y) in y.values().chunks(y.values().len() / m).enumerate() {
         assert!(y.iter().all(|v| v.is_nan() == (row == 7)), "{settings:?}: row {row}");
     }
-}
-
-/// |found - expected| / |expected|.
-fn relative(found: &[f64], expected: &[f64]) -> f64 {
-    let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|v| v * v).sum::<f64>().sqrt();
-    norm(&mut found.iter().zip(expected).map(|(f, e)| f - e)) / norm(&mut expected.iter().copied())
 }
 
 /// dx = dy W, and dW += dyᵀ x / 2: a run adds to what the one before has left. Two matrices each, no two sizes alike, in any
@@ -138,10 +132,10 @@ pub(crate) fn gradients_of_a_layer_add_up(device: &Device) {
         let mut bound = binder.finish().unwrap();
         for runs in 1..3 {
             bound.run().unwrap();
-            let error = relative(&bound.read(dx).unwrap().values(), &dx_of);
+            let error = distance(&bound.read(dx).unwrap().values(), &dx_of);
             assert!(error < 4e-3, "dx: {error}");
             let sums: Vec<f64> = dw_of.iter().map(|v| 0.5 + 0.5 * f64::from(runs) * v).collect();
-            let error = relative(&bound.read(dw).unwrap().values(), &sums);
+            let error = distance(&bound.read(dw).unwrap().values(), &sums);
             assert!(error < 2e-6, "dW of {runs} runs on {}: {error}", device.name());
         }
     }
@@ -229,7 +223,7 @@ pub(crate) fn weight_gradients_add_up(device: &Device) {
         let first = runs(device, parts).unwrap();
         for (n, dw) in first.iter().enumerate() {
             let sums: Vec<f64> = exact.iter().map(|v| 0.5 + (n + 1) as f64 * v).collect();
-            let error = relative(&dw.values(), &sums);
+            let error = distance(&dw.values(), &sums);
             assert!(error < 2e-6, "dW of {} runs in {parts:?} parts: {error}", n + 1);
         }
         // One way of cutting: on the emulator each schedule takes seconds.

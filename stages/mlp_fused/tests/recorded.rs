@@ -5,18 +5,10 @@ use std::path::Path;
 
 use lab_device::DType;
 use lab_harness::suite::{devices, each};
-use lab_harness::{Options, Tensor, Tensors, Version, run, tensor};
+use lab_harness::{Options, Tensor, Tensors, Version, distance, run, tensor};
 use mlp_fused::{BATCH, GRAPH, RECOMPUTED, TENSOR, WGMMA};
 
 const NAMES: [&str; 5] = ["emb", "w1", "b1", "w2", "b2"];
-
-/// ‖got − expected‖ / ‖expected‖
-fn error(got: &[f64], expected: &[f64]) -> f64 {
-    assert_eq!(got.len(), expected.len());
-    let norm = |all: &mut dyn Iterator<Item = f64>| all.map(|v| v * v).sum::<f64>().sqrt();
-    let apart = norm(&mut got.iter().zip(expected).map(|(g, e)| g - e));
-    apart / norm(&mut expected.iter().copied())
-}
 
 #[test]
 fn pytorch_is_followed() {
@@ -40,13 +32,13 @@ fn pytorch_is_followed() {
         each(&device, &all, |&(version, bound)| {
             let options = Options::parse(&[&lr], version.info()).unwrap();
             let out = run(version, &device, &inputs, &options).unwrap();
-            let of_losses = error(&out["loss"].values(), &file["losses"].values());
+            let of_losses = distance(&out["loss"].values(), &file["losses"].values());
             let name = version.info().name;
             println!("{name}: losses {of_losses:.2e}");
             assert!(of_losses <= bound, "{name}: losses: {of_losses:.2e}");
             for parameter in NAMES {
                 let expected = file[&format!("last.{parameter}")].values();
-                let apart = error(&out[parameter].values(), &expected);
+                let apart = distance(&out[parameter].values(), &expected);
                 println!("{name}: {parameter} {apart:.2e}");
                 assert!(apart <= bound, "{name}: {parameter}: {apart:.2e}");
             }

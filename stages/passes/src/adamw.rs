@@ -1,16 +1,19 @@
 //! AdamW over one flat arena: `kernels/adamw.cu`.
 
 use lab_device::{DType, DeviceKind};
+use lab_harness::compare::{Magnitudes, each};
+use lab_harness::family::Reference;
 use lab_harness::plan::Slot;
 use lab_harness::progress::{COUNTS, NUMBERS, SCALE, TAKEN};
 use lab_harness::{
     Dim, Error, Info, Input, Output, Plan, Problem, Setting, Tensor, Tensors, arguments,
 };
 use lab_reference::passes as reference;
-use lab_reference::training::Adam;
+use lab_reference::training::{Adam, clip_factor, global_norm};
 
 use crate::kernels;
-use crate::pass::{Formula, Pass, bytes};
+use crate::magnitudes::in_f32;
+use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{THREADS, check_dtype, check_lengths, check_sizes, untouched};
 
 /// One step of all parameters, which lie in one arena, as their gradients, moments and working copies do.
@@ -212,12 +215,38 @@ static STEP: Formula = Formula {
         };
         vec![("p1", p), ("copy1", copy), ("m1", m), ("v1", v)]
     },
+    magnitudes,
     cost: |dims, dtype| {
         let all = dims.get("N") as f64;
         let copy = if dtype == DType::F32 { 0.0 } else { all };
         bytes(dtype, 16.0 * all, copy, 28.0 * all)
     },
 };
+
+/// The terms of each sum. 1 − β is off by the rounding of β, which is near 1. What a parameter moves by is off by the roundings
+/// of both moments.
+fn magnitudes(of: &Operands<'_>, reference: &Reference) -> Magnitudes {
+    let [p, g, m, v] = ["p", "g", "m", "v"].map(|name| of.values(name));
+    let [beta1, beta2, max_norm] = ["beta1", "beta2", "max_norm"].map(|name| of.number(name));
+    let (lr, eps) = (of.values("rates")[0], of.number("eps"));
+    let factor =
+        if max_norm > 0.0 { clip_factor(global_norm([g.as_slice()]), max_norm) } else { 1.0 };
+    let after = |name: &str| &reference.iter().find(|r| r.0 == name).expect("an output").1;
+    let g: Vec<f64> = g.iter().map(|g| g.abs() * factor).collect();
+    let of_m: Vec<f64> = m.iter().zip(&g).map(|(m, g)| beta1 * m.abs() + g).collect();
+    let of_v: Vec<f64> = v.iter().zip(&g).map(|(v, g)| beta2 * v + g * g).collect();
+    let moved = |n: usize| {
+        let (m1, v1) = (after("m1")[n], after("v1")[n]);
+        let root = (v1 / (1.0 - beta2)).sqrt() + eps;
+        let of_root = if v1 > 0.0 { of_v[n] / v1 } else { 0.0 };
+        lr / (1.0 - beta1) * (of_m[n] + m1.abs() * of_root) / root
+    };
+    let of_p: Vec<f64> = p.iter().enumerate().map(|(n, p)| p.abs() + moved(n)).collect();
+    // The copy of a run in f32 is not touched.
+    let of_copy =
+        if of.tensor("copy").dtype == DType::F32 { vec![0.0; p.len()] } else { of_p.clone() };
+    each(vec![("p1", of_p), ("copy1", of_copy), ("m1", of_m), ("v1", of_v)])
+}
 
 /// Moments as they are after some steps.
 fn draw_arena(problem: &Problem, all: &mut Tensors) {
@@ -265,22 +294,22 @@ pub static ADAMW: Pass = Pass {
             Output {
                 name: "p1",
                 bounds: &[(DType::F32, 2e-7), (DType::F16, 2e-7), (DType::BF16, 2e-7)],
-                elements: &[],
+                elements: &in_f32(3.0),
             },
             Output {
                 name: "copy1",
                 bounds: &[(DType::F32, 0.0), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
-                elements: &[],
+                elements: &in_f32(3.0),
             },
             Output {
                 name: "m1",
                 bounds: &[(DType::F32, 8e-7), (DType::F16, 8e-7), (DType::BF16, 8e-7)],
-                elements: &[],
+                elements: &in_f32(2.0),
             },
             Output {
                 name: "v1",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 3e-7), (DType::BF16, 3e-7)],
-                elements: &[],
+                elements: &in_f32(2.0),
             },
         ],
     },

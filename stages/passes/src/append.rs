@@ -10,7 +10,7 @@ use crate::slots::{
     check_dtype, check_lengths, check_rows, check_rows_count, check_sizes, grid_over, pack,
     with_pack,
 };
-use crate::{Rope, kernels};
+use crate::{Rope, kernels, magnitudes};
 
 /// Turns q and k of one position of each sequence by it, as [`Rope`] does, and puts k and v behind those of the positions before.
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +128,7 @@ static APPENDED: Formula = Formula {
             reference::append_to_cache(&new, caches, &lengths, sizes, of.number("theta"));
         vec![("q_turned", q), ("keys_after", keys), ("values_after", values)]
     },
+    magnitudes: magnitudes::append,
     cost: |dims, dtype| {
         let [b, nh, nkv, d] = ["B", "NH", "NKV", "D"].map(|name| dims.get(name) as f64);
         let moved = b * (nh + 2.0 * nkv) * d;
@@ -164,12 +165,12 @@ pub static APPEND_TO_CACHE: Pass = Pass {
             Output {
                 name: "q_turned",
                 bounds: &[(DType::F32, 1.6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(2.0),
             },
             Output {
                 name: "keys_after",
                 bounds: &[(DType::F32, 1.6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(2.0),
             },
             // No arithmetic.
             Output {

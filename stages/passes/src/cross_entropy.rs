@@ -1,6 +1,7 @@
 //! Cross-entropy, with its gradient in the place of the logits: `kernels/cross_entropy.cu`.
 
 use lab_device::{DType, Device, DeviceKind, Instance, Kernel, KernelSource};
+use lab_harness::compare::{Magnitudes, each};
 use lab_harness::family::Reference;
 use lab_harness::plan::Slot;
 use lab_harness::{
@@ -9,6 +10,7 @@ use lab_harness::{
 use lab_reference::passes as reference;
 
 use crate::kernels;
+use crate::magnitudes::in_f32;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{check_dtype, check_lengths, check_rows, check_sizes, grid, pack};
 
@@ -250,6 +252,7 @@ static FORWARD: Formula = Formula {
         let (rows, loss, _) = loss(of);
         vec![("loss", vec![loss]), ("row_losses", rows)]
     },
+    magnitudes,
     cost: |dims, dtype| {
         let (rows, all) = (dims.get("R") as f64, (dims.get("R") * dims.get("V")) as f64);
         bytes(dtype, 8.0 * all, all, 8.0 * rows)
@@ -263,6 +266,7 @@ static BACKWARD: Formula = Formula {
         let (rows, loss, dlogits) = loss(of);
         vec![("loss", vec![loss]), ("row_losses", rows), ("dlogits", dlogits)]
     },
+    magnitudes,
     cost: |dims, dtype| {
         let (rows, all) = (dims.get("R") as f64, (dims.get("R") * dims.get("V")) as f64);
         bytes(dtype, 20.0 * all, 2.0 * all, 8.0 * rows)
@@ -276,23 +280,41 @@ fn loss(of: &Operands<'_>) -> (Vec<f64>, f64, Vec<f64>) {
     loss.loss_and_gradient(&of.values("logits"), &of.ids("targets"), of.dim("V"))
 }
 
-/// What roundings of the gradient are relative to: each element itself, and at the target the two numbers near 1 whose difference it
-/// is. f16 has nothing between its least number and 0.
-pub(crate) fn gradient_magnitude(
-    of: &Operands<'_>,
-    reference: &Reference,
-) -> (&'static str, Vec<f64>) {
-    const LEAST_OF_F16: f64 = 1.3e-5; // a multiple of 2⁻²⁵ by the bound of elements
+/// What roundings are relative to: of the logarithm of the denominator, itself and the cap, or the row's largest z, from which
+/// exponents are taken. A power is off by the roundings of its exponent, and the gradient at the target by those of the two
+/// numbers near 1 whose difference it is.
+fn magnitudes(of: &Operands<'_>, reference: &Reference) -> Magnitudes {
     let (targets, vocabulary) = (of.ids("targets"), of.dim("V"));
-    let is_counted = |target: i64| usize::try_from(target).is_ok_and(|t| t < vocabulary);
-    let count = targets.iter().filter(|target| is_counted(**target)).count().max(1) as f64;
-    let floor = if of.tensor("logits").dtype == DType::F16 { LEAST_OF_F16 } else { 0.0 };
-    let gradient = &reference.iter().find(|(name, _)| *name == "dlogits").expect("its output").1;
-    let magnitude = |(at, value): (usize, &f64)| {
-        let is_target = targets[at / vocabulary] == (at % vocabulary) as i64;
-        value.abs() + floor + if is_target { 2.0 / count } else { 0.0 }
-    };
-    ("dlogits", gradient.iter().enumerate().map(magnitude).collect())
+    let (cap, z_loss, logits) = (of.number("cap"), of.number("z_loss"), of.values("logits"));
+    let is_back = reference.iter().any(|r| r.0 == "dlogits");
+    let target_of = |r: usize| usize::try_from(targets[r]).ok().filter(|t| *t < vocabulary);
+    let count = (0..targets.len()).filter(|r| target_of(*r).is_some()).count() as f64;
+    let (mut rows, mut gradient) = (Vec::new(), Vec::new());
+    for (r, row) in logits.chunks(vocabulary).enumerate() {
+        let Some(target) = target_of(r) else {
+            rows.push(0.0);
+            gradient.extend(row.iter().filter(|_| is_back).map(|_| 0.0));
+            continue;
+        };
+        let capped = |x: &f64| if cap > 0.0 { cap * (x / cap).tanh() } else { *x };
+        let z: Vec<f64> = row.iter().map(capped).collect();
+        let largest = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let lse = z.iter().map(|z| (z - largest).exp()).sum::<f64>().ln() + largest;
+        let offset = if cap > 0.0 { cap } else { largest.abs() };
+        let size = offset + lse.abs();
+        let of_squares = z_loss.abs() * lse.abs();
+        rows.push(size + z[target].abs() + 2.0 * of_squares * size);
+        let of_power = (1.0 + size) * (1.0 + 2.0 * of_squares) / count;
+        let cell = |(c, z): (usize, &f64)| {
+            (z - lse).exp() * of_power + if c == target { 1.0 / count } else { 0.0 }
+        };
+        gradient.extend(z.iter().enumerate().filter(|_| is_back).map(cell));
+    }
+    let mut all = vec![("loss", vec![rows.iter().sum::<f64>() / count]), ("row_losses", rows)];
+    if is_back {
+        all.push(("dlogits", gradient));
+    }
+    each(all)
 }
 
 /// Logits of some size; every fifth target is ignored.
@@ -331,12 +353,12 @@ pub static CROSS_ENTROPY: Pass = Pass {
             Output {
                 name: "loss",
                 bounds: &[(DType::F32, 1e-6), (DType::F16, 1e-6), (DType::BF16, 1e-6)],
-                elements: &[],
+                elements: &in_f32(3.0),
             },
             Output {
                 name: "row_losses",
                 bounds: &[(DType::F32, 1.2e-6), (DType::F16, 1.2e-6), (DType::BF16, 1.2e-6)],
-                elements: &[],
+                elements: &in_f32(3.0),
             },
         ],
     },
@@ -363,7 +385,7 @@ pub static CROSS_ENTROPY_BACK: Pass = Pass {
             Output {
                 name: "dlogits",
                 bounds: &[(DType::F32, 3e-6), (DType::F16, 6e-4), (DType::BF16, 4e-3)],
-                elements: &[],
+                elements: &in_f32(5.0),
             },
         ],
         ..CROSS_ENTROPY.info

@@ -6,6 +6,7 @@ use lab_harness::{Dim, Error, Info, Input, Output, Plan, Setting, arguments};
 use lab_reference::passes as reference;
 
 use crate::kernels;
+use crate::magnitudes;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{THREADS, check_dtype, check_lengths, check_sizes, grid, pack, with_pack};
 
@@ -82,6 +83,7 @@ static DROP: Formula = Formula {
     name: "dropout",
     draw: |_, _| (),
     reference: |of| vec![("out", dropped(of, "x")), ("dx", dropped(of, "dout"))],
+    magnitudes: magnitudes::own_size,
     cost: |dims, dtype| bytes(dtype, 2.0 * dims.get("N") as f64, 4.0 * dims.get("N") as f64, 0.0),
 };
 
@@ -109,12 +111,12 @@ pub static DROPOUT: Pass = Pass {
             Output {
                 name: "out",
                 bounds: &[(DType::F32, 2e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(2.0),
             },
             Output {
                 name: "dx",
                 bounds: &[(DType::F32, 2e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(2.0),
             },
         ],
     },

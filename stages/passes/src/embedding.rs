@@ -8,6 +8,7 @@ use lab_harness::{
 use lab_reference::passes as reference;
 
 use crate::kernels;
+use crate::magnitudes;
 use crate::pass::{Formula, Pass, bytes};
 use crate::slots::{
     THREADS, check_dtype, check_lengths, check_sizes, grid, grid_over, pack, with_pack,
@@ -164,6 +165,7 @@ static FORWARD: Formula = Formula {
     reference: |of| {
         vec![("y", reference::embedding(&of.ids("tokens"), &of.values("weight"), of.dim("E")))]
     },
+    magnitudes: magnitudes::none,
     cost: |dims, dtype| {
         let (rows, width) = (dims.get("R") as f64, dims.get("E") as f64);
         bytes(dtype, 0.0, 2.0 * rows * width, 4.0 * rows)
@@ -179,6 +181,7 @@ static BACKWARD: Formula = Formula {
             reference::embedding_back(&of.ids("tokens"), &of.values("dy"), vocabulary, of.dim("E"));
         vec![("dweight", dweight)]
     },
+    magnitudes: magnitudes::embedding_back,
     cost: |dims, dtype| {
         let [rows, vocabulary, width] = ["R", "V", "E"].map(|name| dims.get(name) as f64);
         let (all, of_weight) = (rows * width, vocabulary * width);
@@ -251,7 +254,7 @@ pub static EMBEDDING_BACK: Pass = Pass {
         outputs: &[Output {
             name: "dweight",
             bounds: &[(DType::F32, 3e-7), (DType::F16, 3e-7), (DType::BF16, 3e-7)],
-            elements: &[],
+            elements: &magnitudes::in_f32(3.0),
         }],
         ..EMBEDDING.info
     },

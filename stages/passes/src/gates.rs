@@ -6,6 +6,7 @@ use lab_harness::{Dim, Error, Info, Input, Output, Plan, Request, Setting, argum
 use lab_reference::passes as reference;
 
 use crate::kernels;
+use crate::magnitudes;
 use crate::pass::{Formula, Pass, bytes};
 use crate::slots::{
     THREADS, add_column_sums, check_dtype, check_lengths, check_rows, check_rows_count,
@@ -180,6 +181,7 @@ static FORWARD: Formula = Formula {
         let [i, f] = gates(of).forward(&of.values("pre"), &of.values("bias"));
         vec![("i", i), ("f", f)]
     },
+    magnitudes: magnitudes::soft_cap_gates,
     cost: |dims, dtype| {
         let all = (dims.get("B") * dims.get("S") * dims.get("NH") * 2) as f64;
         bytes(dtype, 3.0 * all, all, 4.0 * all)
@@ -195,6 +197,7 @@ static BACKWARD: Formula = Formula {
         let (dpre, dbias) = gates.backward(&pre, &bias, [&of.values("di"), &of.values("df")]);
         vec![("i", i), ("f", f), ("dpre", dpre), ("dbias", dbias)]
     },
+    magnitudes: magnitudes::soft_cap_gates,
     cost: |dims, dtype| {
         let all = (dims.get("B") * dims.get("S") * dims.get("NH") * 2) as f64;
         bytes(dtype, 9.0 * all, 3.0 * all, 8.0 * all)
@@ -225,12 +228,12 @@ pub static SOFT_CAP_GATES: Pass = Pass {
             Output {
                 name: "i",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 3e-7), (DType::BF16, 3e-7)],
-                elements: &[],
+                elements: &magnitudes::in_f32(5.0),
             },
             Output {
                 name: "f",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 3e-7), (DType::BF16, 3e-7)],
-                elements: &[],
+                elements: &magnitudes::in_f32(5.0),
             },
         ],
     },
@@ -258,12 +261,12 @@ pub static SOFT_CAP_GATES_BACK: Pass = Pass {
             Output {
                 name: "dpre",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(4.0),
             },
             Output {
                 name: "dbias",
                 bounds: &[(DType::F32, 6e-7), (DType::F16, 6e-7), (DType::BF16, 6e-7)],
-                elements: &[],
+                elements: &magnitudes::in_f32(2.0),
             },
         ],
         ..SOFT_CAP_GATES.info

@@ -6,6 +6,7 @@ use lab_harness::{Dim, Error, Info, Input, Output, Plan, Request, Setting, argum
 use lab_reference::passes as reference;
 
 use crate::kernels;
+use crate::magnitudes;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{
     add_column_sums, check_dtype, check_eps, check_lengths, check_rows, check_rows_count,
@@ -226,6 +227,7 @@ static FORWARD: Formula = Formula {
     reference: |of| {
         vec![("out", norm(of).forward(&h(of), &of.values("ogate"), &of.values("weight")))]
     },
+    magnitudes: magnitudes::head_norm,
     cost: |dims, dtype| {
         let all = elements(dims);
         bytes(dtype, 12.0 * all, 3.0 * all, 0.0)
@@ -242,6 +244,7 @@ static BACKWARD: Formula = Formula {
         let dh = reference::split_heads(&dh, sizes(of));
         vec![("out", out), ("dh", dh), ("dogate", dogate), ("dweight", dweight)]
     },
+    magnitudes: magnitudes::head_norm,
     cost: |dims, dtype| {
         let all = elements(dims);
         bytes(dtype, 30.0 * all, 8.0 * all, 0.0)
@@ -289,7 +292,7 @@ pub static HEAD_NORM: Pass = Pass {
         outputs: &[Output {
             name: "out",
             bounds: &[(DType::F32, 4e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
-            elements: &[],
+            elements: &magnitudes::in_f32(4.0),
         }],
     },
     shapes: &[
@@ -324,17 +327,17 @@ pub static HEAD_NORM_BACK: Pass = Pass {
             Output {
                 name: "dh",
                 bounds: &[(DType::F32, 6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(4.0),
             },
             Output {
                 name: "dogate",
                 bounds: &[(DType::F32, 6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(3.0),
             },
             Output {
                 name: "dweight",
                 bounds: &[(DType::F32, 4.5e-7), (DType::F16, 4.5e-7), (DType::BF16, 4.5e-7)],
-                elements: &[],
+                elements: &magnitudes::in_f32(3.0),
             },
         ],
         ..HEAD_NORM.info

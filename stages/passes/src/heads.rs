@@ -7,6 +7,7 @@ use lab_reference::passes as reference;
 
 use crate::head_norm::HeadLayout;
 use crate::kernels;
+use crate::magnitudes;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{
     check_dtype, check_lengths, check_rows, check_rows_count, check_sizes, grid_over, pack,
@@ -224,6 +225,7 @@ const SPLIT: Formula = Formula {
     name: "split_heads",
     draw: |_, _| (),
     reference: |of| vec![("out", reference::split_heads(&of.values("x"), sizes(of)))],
+    magnitudes: magnitudes::none,
     cost: |dims, dtype| {
         let all = ["B", "S", "NH", "D"].map(|name| dims.get(name) as f64).iter().product::<f64>();
         bytes(dtype, 0.0, 2.0 * all, 0.0)

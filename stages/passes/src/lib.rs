@@ -16,6 +16,7 @@ mod embedding;
 mod gates;
 mod head_norm;
 mod heads;
+mod magnitudes;
 mod pass;
 mod rms_norm;
 mod rope;

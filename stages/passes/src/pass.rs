@@ -1,7 +1,7 @@
 //! What the versions of this stage have in common: each is an operation by itself, forward, or forward and backward.
 
 use lab_device::{DType, Device, KernelSource};
-use lab_harness::compare::{Magnitudes, each};
+use lab_harness::compare::Magnitudes;
 use lab_harness::family::Reference as OfFamily;
 use lab_harness::{
     Cost, Dims, Error, Family, Info, Options, Plan, Problem, Request, Tensor, Tensors, Version,
@@ -10,6 +10,9 @@ use lab_harness::{
 /// The outputs in f64, by name.
 type Reference = fn(&Operands<'_>) -> Vec<(&'static str, Vec<f64>)>;
 
+/// What the roundings of each element are relative to.
+type OfRoundings = fn(&Operands<'_>, &OfFamily) -> Magnitudes;
+
 /// What a version computes: a family.
 #[derive(Debug)]
 pub struct Formula {
@@ -17,6 +20,7 @@ pub struct Formula {
     /// Other inputs than standard normal ones: by their names, where they are others.
     pub(crate) draw: fn(&Problem, &mut Tensors),
     pub(crate) reference: Reference,
+    pub(crate) magnitudes: OfRoundings,
     pub(crate) cost: fn(&Dims, DType) -> Cost,
 }
 
@@ -56,8 +60,6 @@ impl Family for Formula {
         (self.reference)(&Operands { info, inputs, options, dims })
     }
 
-    /// Those of the loss's gradient are of all sizes: relative to the largest of their row, which the target has, a wrong one would
-    /// be as nothing. Of all else the row's largest will do.
     fn magnitudes(
         &self,
         info: &Info,
@@ -65,12 +67,8 @@ impl Family for Formula {
         options: &Options,
         reference: &OfFamily,
     ) -> Magnitudes {
-        if self.name != "cross_entropy_back" {
-            return Magnitudes::new();
-        }
         let (dims, _) = info.problem_of(inputs).expect("inputs that were checked");
-        let of = Operands { info, inputs, options, dims };
-        each(vec![crate::cross_entropy::gradient_magnitude(&of, reference)])
+        (self.magnitudes)(&Operands { info, inputs, options, dims }, reference)
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {

@@ -6,6 +6,7 @@ use lab_harness::{Dim, Error, Info, Input, Output, Plan, Request, Setting, argum
 use lab_reference::passes as reference;
 
 use crate::kernels;
+use crate::magnitudes;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{
     add_column_sums, check_dtype, check_eps, check_lengths, check_sizes, holding_a_row, pack,
@@ -177,6 +178,7 @@ static FORWARD: Formula = Formula {
         let (sum, y) = norm(of).forward(&of.values("x"), &of.values("added"));
         vec![("sum", sum), ("y", y)]
     },
+    magnitudes: magnitudes::rms_norm,
     cost: |dims, dtype| {
         let all = (dims.get("R") * dims.get("C")) as f64;
         bytes(dtype, 5.0 * all, 4.0 * all + dims.get("C") as f64, 0.0)
@@ -193,6 +195,7 @@ static BACKWARD: Formula = Formula {
         dx.iter_mut().zip(of.values("residual")).for_each(|(d, r)| *d += r);
         vec![("sum", sum), ("y", y), ("dx", dx), ("dweight", dweight)]
     },
+    magnitudes: magnitudes::rms_norm,
     cost: |dims, dtype| {
         let (all, width) = ((dims.get("R") * dims.get("C")) as f64, dims.get("C") as f64);
         bytes(dtype, 15.0 * all, 7.0 * all + width, 4.0 * width)
@@ -231,12 +234,12 @@ pub static RMS_NORM: Pass = Pass {
             Output {
                 name: "sum",
                 bounds: &[(DType::F32, 1e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
-                elements: &[],
+                elements: &magnitudes::of_stream(0.0, 1.0),
             },
             Output {
                 name: "y",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 8e-4), (DType::BF16, 6e-3)],
-                elements: &[],
+                elements: &magnitudes::of_stream(3.0, 1.0),
             },
         ],
     },
@@ -276,12 +279,12 @@ pub static RMS_NORM_BACK: Pass = Pass {
             Output {
                 name: "dx",
                 bounds: &[(DType::F32, 2.5e-7), (DType::F16, 8e-4), (DType::BF16, 6e-3)],
-                elements: &[],
+                elements: &magnitudes::of_stream(3.0, 1.0),
             },
             Output {
                 name: "dweight",
                 bounds: &[(DType::F32, 4e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
-                elements: &[],
+                elements: &magnitudes::of_stream(3.0, 1.0),
             },
         ],
         ..RMS_NORM.info

@@ -6,6 +6,7 @@ use lab_harness::{Dim, Error, Info, Input, Output, Plan, Request, Setting, Tenso
 use lab_reference::passes as reference;
 
 use crate::kernels;
+use crate::magnitudes;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{
     check_dtype, check_lengths, check_rows, check_rows_count, check_sizes, grid_over, pack,
@@ -89,6 +90,7 @@ static TURN: Formula = Formula {
     name: "rope",
     draw: |_, _| (),
     reference: |of| vec![("out", turned(of, "x", false)), ("dx", turned(of, "dout", true))],
+    magnitudes: magnitudes::rope,
     cost: |dims, dtype| {
         let all = ["B", "S", "NH", "D"].map(|name| dims.get(name) as f64).iter().product::<f64>();
         bytes(dtype, 6.0 * all, 4.0 * all, 8.0 * (dims.get("S") * dims.get("D")) as f64)
@@ -124,12 +126,12 @@ pub static ROPE: Pass = Pass {
             Output {
                 name: "out",
                 bounds: &[(DType::F32, 1.6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(2.0),
             },
             Output {
                 name: "dx",
                 bounds: &[(DType::F32, 1.6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(2.0),
             },
         ],
     },

@@ -6,6 +6,7 @@ use lab_harness::{Dim, Error, Info, Input, Output, Plan, Request, arguments};
 use lab_reference::passes as reference;
 
 use crate::kernels;
+use crate::magnitudes;
 use crate::pass::{Formula, Pass, bytes};
 use crate::slots::{
     check_dtype, check_lengths, check_sizes, grid_over, pack, untouched, with_pack,
@@ -101,6 +102,7 @@ static FORWARD: Formula = Formula {
     name: "swiglu",
     draw: |_, _| (),
     reference: |of| vec![("u", reference::swiglu(&of.values("gate_up"), of.dim("C")))],
+    magnitudes: magnitudes::swiglu,
     cost: |dims, dtype| {
         let all = (dims.get("R") * dims.get("C")) as f64;
         bytes(dtype, 6.0 * all, 3.0 * all, 0.0)
@@ -115,6 +117,7 @@ static BACKWARD: Formula = Formula {
         let d = reference::swiglu_back(&gate_up, &of.values("du"), width);
         vec![("u", reference::swiglu(&gate_up, width)), ("dgate_up", d)]
     },
+    magnitudes: magnitudes::swiglu,
     cost: |dims, dtype| {
         let all = (dims.get("R") * dims.get("C")) as f64;
         bytes(dtype, 14.0 * all, 6.0 * all, 0.0)
@@ -139,7 +142,7 @@ pub static SWIGLU: Pass = Pass {
         outputs: &[Output {
             name: "u",
             bounds: &[(DType::F32, 4e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
-            elements: &[],
+            elements: &magnitudes::in_f32(4.0),
         }],
     },
     shapes: &[&[1, 1], &[1, 8], &[3, 31], &[2, 1000], &[5, 1024], &[40, 72], &[3, 2047]],
@@ -165,7 +168,7 @@ pub static SWIGLU_BACK: Pass = Pass {
             Output {
                 name: "dgate_up",
                 bounds: &[(DType::F32, 4e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
-                elements: &[],
+                elements: &magnitudes::in_f32(5.0),
             },
         ],
         ..SWIGLU.info

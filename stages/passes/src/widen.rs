@@ -5,6 +5,7 @@ use lab_harness::plan::Slot;
 use lab_harness::{Dim, Error, Info, Input, Output, Plan, arguments};
 
 use crate::kernels;
+use crate::magnitudes;
 use crate::pass::{Formula, Pass, bytes};
 use crate::slots::{THREADS, check_dtype, check_lengths, check_sizes, grid, pack, with_pack};
 
@@ -49,6 +50,7 @@ static WIDENED: Formula = Formula {
         let sums = of.values("sum").into_iter().zip(of.values("x"));
         vec![("sum_after", sums.map(|(sum, x)| sum + x).collect())]
     },
+    magnitudes: magnitudes::own_size,
     cost: |dims, dtype| {
         let n = dims.get("N") as f64;
         bytes(dtype, n, n, 8.0 * n)
@@ -71,7 +73,7 @@ pub static WIDEN: Pass = Pass {
         outputs: &[Output {
             name: "sum_after",
             bounds: &[(DType::F32, 1.2e-7), (DType::F16, 1.2e-7), (DType::BF16, 1.2e-7)],
-            elements: &[],
+            elements: &magnitudes::in_f32(0.0),
         }],
     },
     shapes: &[&[1], &[7], &[256 * 8], &[256 * 8 + 8], &[1003]],

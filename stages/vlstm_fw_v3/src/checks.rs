@@ -28,9 +28,7 @@ fn lengths_agree(device: &Device) {
             [&CHUNKS, &LONG].map(|v| run(v, device, &inputs, &options).unwrap());
         for output in CHUNKS.info().outputs_under(&options) {
             let (a, b) = (short[output.name].values(), long[output.name].values());
-            let norm = |all: &mut dyn Iterator<Item = f64>| all.map(|v| v * v).sum::<f64>().sqrt();
-            let apart =
-                norm(&mut a.iter().zip(&b).map(|(a, b)| a - b)) / norm(&mut a.iter().copied());
+            let apart = lab_harness::distance(&b, &a);
             let bound = output.bounds.iter().find(|b| b.0 == dtype).expect("a bound").1;
             assert!(apart <= bound, "{dtype} {}: {apart:.2e}, bound {bound:.2e}", output.name);
         }

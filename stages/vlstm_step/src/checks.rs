@@ -4,7 +4,9 @@ use lab_device::{DType, Device};
 use lab_families::vlstm::step::sizes;
 use lab_families::{qkv, vlstm};
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
-use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
+use lab_harness::{
+    Options, Problem, Tensor, Tensors, Version, compare, distance, run, version_checks,
+};
 
 use crate::{PACKS, RING, SLICES, STAGE};
 
@@ -99,21 +101,15 @@ fn a_prefill_and_steps_are_the_sequence(version: &dyn Version, device: &Device) 
             let exact = Tensor::rounded(DType::F64, shape, exact("h"));
             for (what, other) in [("f64", &exact), ("vlstm_fw_v4", &at_once["h"])] {
                 let other = rows(other, position, position + 1, false);
-                let error = apart(&left["h"].values(), &other.values());
+                let error = distance(&left["h"].values(), &other.values());
                 // The whole has roundings of its own.
                 let bound = if what == "f64" { bound } else { 1.5 * bound };
                 assert!(error <= bound, "{dtype} {state} {position}: h to {what}: {error:.2e}");
             }
         }
         for (name, bound) in [("CN", of_c), ("nN", 4e-6), ("mN", 2e-7)] {
-            let error = apart(&left[name].values(), exact(name));
+            let error = distance(&left[name].values(), exact(name));
             assert!(error <= bound, "{dtype} {state}: {name}: {error:.2e}");
         }
     }
-}
-
-/// ‖a − b‖ / ‖b‖.
-fn apart(a: &[f64], b: &[f64]) -> f64 {
-    let norm = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>().sqrt();
-    norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied())
 }

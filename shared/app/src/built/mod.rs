@@ -294,7 +294,7 @@ impl Server<'_> {
                 Reply::default()
             }
             Question::Read if is_in_variable(a, b) => {
-                // SAFETY: as above.
+                // SAFETY: the bytes are in the program's objects, which stay; no kernel writes them meanwhile.
                 let bytes = unsafe { std::slice::from_raw_parts(a as *const u8, b as usize) };
                 Reply { bytes: bytes.to_vec(), ..Reply::default() }
             }

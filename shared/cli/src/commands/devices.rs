@@ -75,6 +75,7 @@ fn lines(f: &Facts) -> Vec<(&'static str, String)> {
             ],
         );
     }
-    all.extend(f.further.iter().cloned());
+    let lanes = f.f32_lanes().map(|lanes| ("lanes in f32 per multiprocessor", lanes.to_string()));
+    all.extend(lanes.into_iter().chain(f.further.iter().cloned()));
     all
 }

@@ -60,12 +60,6 @@ fn least_seen(family: &str, dtype: &str) -> f64 {
         // Of few elements.
         ("attention_step", "bf16") => 0.9,
         ("lstm" | "slstm", "bf16") => 0.85,
-        // f16 has nothing between its least number and 0.
-        ("cross_entropy_back", "f16") => 0.9,
-        // They state no bounds of elements: four times that of the whole, relative to the row's largest.
-        ("dropout" | "head_norm" | "head_norm_back" | "swiglu" | "swiglu_back", "bf16") => 0.7,
-        ("rms_norm" | "rms_norm_back", "bf16") => 0.8,
-        ("rms_norm" | "rms_norm_back" | "swiglu_back", "f16") => 0.87,
         _ => 0.96,
     }
 }

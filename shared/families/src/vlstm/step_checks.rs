@@ -7,7 +7,9 @@ use super::step_problem::{no_state, sizes, state_dtype};
 use crate::qkv::checks::{dtype_of, ones, outputs_of};
 use lab_harness::suite::{VersionCheck, check, schedules, without_checks};
 use lab_harness::tensor::tensors;
-use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
+use lab_harness::{
+    Options, Problem, Tensor, Tensors, Version, compare, distance, run, version_checks,
+};
 
 /// See the module.
 pub(super) static CHECKS: &[VersionCheck] = version_checks![
@@ -120,7 +122,7 @@ fn steps_are_the_sequence(version: &dyn Version, device: &Device) {
             let x = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
             let expected = forward(x, Sizes { positions, qk, hv }, 1e-6).h;
             let got: Vec<f64> = h.iter().flat_map(|h| h[head * hv..][..hv].to_vec()).collect();
-            let error = relative(&got, &expected);
+            let error = distance(&got, &expected);
             let bound = match dtype {
                 DType::F32 => 8e-7,
                 DType::F16 => 4e-4,
@@ -129,13 +131,6 @@ fn steps_are_the_sequence(version: &dyn Version, device: &Device) {
             assert!(error <= bound, "{dtype}, head {head}: {error:.2e}");
         }
     }
-}
-
-/// ‖got − expected‖ / ‖expected‖.
-fn relative(got: &[f64], expected: &[f64]) -> f64 {
-    let square = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>();
-    let apart = square(&mut got.iter().zip(expected).map(|(g, e)| g - e));
-    (apart / square(&mut expected.iter().copied())).sqrt()
 }
 
 /// Three launches are three steps, the bits those of three runs that are each given what the one before has left;

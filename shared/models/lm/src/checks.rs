@@ -1,8 +1,8 @@
 //! What must hold of language models, on every device.
 
 use lab_device::{DType, Device, DeviceKind};
-use lab_harness::Tensors;
 use lab_harness::suite::{Check, Suite};
+use lab_harness::{Tensors, distance_beside};
 use lab_layers::Init;
 
 use crate::draw_checks;
@@ -141,11 +141,10 @@ fn assert_step_right(device: &Device, model: Model) {
         assert_eq!(found.len(), gradients.len());
         let mut errors = Vec::new();
         for (name, expected) in &gradients {
-            let found = found[name].values();
-            let difference: Vec<f64> = found.iter().zip(expected).map(|(f, e)| f - e).collect();
             // What is added to all gates alike hardly moves h, which the normaliser divides: terms of the bias's gradient cancel.
-            let scale = norm(&gradients[&name.replace(".bias", ".weight")]);
-            errors.push((norm(&difference) / norm(expected).max(scale), name));
+            let weight = &gradients[&name.replace(".bias", ".weight")];
+            let least = norm(weight) / (expected.len() as f64).sqrt();
+            errors.push((distance_beside(&found[name].values(), expected, least), name));
         }
         errors.sort_by(|a, b| b.0.total_cmp(&a.0));
         assert!(errors[0].0 <= bound, "{dtype}: {:?}", &errors[..4]);

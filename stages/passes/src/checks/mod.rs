@@ -85,13 +85,11 @@ fn noise(seed: u64, dtype: DType, shape: &[usize]) -> Tensor {
     Problem { seed, ..Problem::new(lab_harness::Dims::default(), dtype) }.normal(0, shape)
 }
 
-/// ‖got − expected‖ ≤ bound · ‖expected‖, which NaN is not.
+/// That the [distance](lab_harness::distance()) is within the bound.
 fn assert_close(what: &str, got: &[f64], expected: &[f64], bound: f64) {
     assert_eq!(got.len(), expected.len(), "{what}: elements");
-    let norm = |all: &mut dyn Iterator<Item = f64>| all.map(|v| v * v).sum::<f64>().sqrt();
-    let error = norm(&mut got.iter().zip(expected).map(|(g, e)| g - e));
-    let size = norm(&mut expected.iter().copied());
-    assert!(error <= bound * size, "{what}: error {error:.2e} of {size:.2e}, bound {bound:.0e}");
+    let error = lab_harness::distance(got, expected);
+    assert!(error <= bound, "{what}: error {error:.2e}, bound {bound:.0e}");
 }
 
 /// What one rounding to a type, and sums in f32, may be off.
