@@ -2,6 +2,7 @@
 //
 // Work split of both: a warp for each chunk of each sequence, a lane for two neighbouring positions.
 #include "lab/reduce.cuh"
+#include "lab/vlstm/powers.cuh"
 #include "slots.cuh"
 #include "weights.cuh"
 
@@ -77,6 +78,23 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x % 32 == 0) rho[row] = slope == 0 ? 0 : -slope * sum;
 }
 
+// The units of the gradient of the state before and behind a chunk that begins at `first`, of N = n + eps of its rows and of
+// the next chunk's; s is `scale`. Counted in ones before nothing, and for whoever `counts` in no others.
+struct Units {
+    float own = 1, behind = 1;
+
+    __device__ __forceinline__ Units(const float* n, int first, int length, float scale, float eps, bool counts) {
+        if (!counts) return;
+        auto unit = [&](int first) {
+            float least = -lowest<float>();
+            for (int t = first + threadIdx.x % 32; t < min(first + CHUNK, length); t += 32) least = fminf(least, n[t] + eps);
+            return unit_of(-warp_reduce(-least, Max()), scale);
+        };
+        own = unit(first);
+        if (first + CHUNK < length) behind = unit(first + CHUNK);
+    }
+};
+
 // ANCHOR: weights
 // Of chunks, or, in UNIT chunks each, of stretches: then R and b are counted from a stretch's first position on, β is
 // of the state at its one end and α of that at its other.
@@ -112,6 +130,7 @@ __global__ void __launch_bounds__(THREADS)
     if (ends) last = static_cast<float>(ChunkGates::larger(all + last, LOWEST)) - all;
     Weights&to = forward[own_chunk()], &back = reverse[own_chunk()];
     float a[2], alpha[2];
+    Units units(normaliser, own.first, sequence.length, exp2f(log2_scale), eps, is_f16<T> && UNIT == 1);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
         int at = threadIdx.x % 32 * 2 + n, t = own.first + at;
@@ -122,17 +141,19 @@ __global__ void __launch_bounds__(THREADS)
         float2 B = two_floats(x * LOG2E_64);
         a[n] = exp2f(log2_scale) * power(before - R) / N, alpha[n] = power(x - last);
         to.row[at] = back.column[at] = A, to.column[at] = back.row[at] = B;
-        to.beta[at] = a[n], back.beta[at] = alpha[n];
+        to.beta[at] = a[n], back.beta[at] = is_f16<T> ? alpha[n] / units.behind : alpha[n];
         to.rho[at] = back.rho[at] = exact && there ? rho[t] : 0;
     }
     to.alpha[threadIdx.x % 32] = two_halves<T>(alpha[0], alpha[1]);
+    if constexpr (is_f16<T>) a[0] *= units.own, a[1] *= units.own;
     back.alpha[threadIdx.x % 32] = two_halves<T>(a[0], a[1]);
     float alpha_sum = alpha[0] + alpha[1], a_sum = a[0] + a[1];
-    if constexpr (is_f16<T>) alpha_sum = warp_reduce(alpha_sum, Add()), a_sum = warp_reduce(a_sum, Add());
     if (threadIdx.x % 32 == 0) {
         float gamma = power(before - last);
         to.gamma = back.gamma = gamma, to.alpha_sum = alpha_sum, back.alpha_sum = a_sum;
-        for (Weights* both : {&to, &back}) both->nothing[0] = both->nothing[1] = 0;
+        for (Weights* both : {&to, &back}) both->unit = both->nothing = 0;
+        if constexpr (is_f16<T>)
+            back.gamma = gamma * units.own / units.behind, to.unit = 1, back.unit = 1 / units.own;
     }
 }
 // ANCHOR_END: weights

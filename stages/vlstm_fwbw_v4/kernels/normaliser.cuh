@@ -31,8 +31,9 @@ class NormaliserState {
     }
 
     // ANCHOR: normaliser
-    // out += β x' n; BY_ROW where x' is ρ, else it is 1.
-    template <bool BY_ROW> __device__ __forceinline__ void read(float (&out)[32], const Weights& weights) const {
+    // out += β x' n; BY_ROW where x' is ρ, else it is 1. Of f16 times `powers` of the positions.
+    template <class T, bool BY_ROW>
+    __device__ __forceinline__ void read(float (&out)[32], const Weights& weights, const float* powers) const {
         float all[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) all[half] = warp_reduce<4>(n[half], Add());
@@ -44,6 +45,7 @@ class NormaliserState {
                 float2 x = *reinterpret_cast<const float2*>(&weights.rho[at]);
                 by.x *= x.x, by.y *= x.y;
             }
+            if constexpr (is_f16<T>) by.x *= powers[at], by.y *= powers[at + 1];
 #pragma unroll
             for (int half = 0; half < 2; ++half)
                 out[4 * m + 2 * half] += by.x * all[half], out[4 * m + 2 * half + 1] += by.y * all[half];
@@ -66,6 +68,8 @@ class NormaliserState {
         for (int half = 0; half < 2; ++half) n[half] = weights.gamma * n[half] + sum[half];
     }
     // ANCHOR_END: normaliser
+
+    __device__ __forceinline__ void multiply(float by) { n[0] *= by, n[1] *= by; }
 
     // Columns `first` to `end`.
     __device__ __forceinline__ void store(float* to, int first, int end) const {
