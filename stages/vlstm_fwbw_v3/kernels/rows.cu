@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ float share[WARPS][L], along[L], by[L], most[L];
     long long at = blockIdx.x, head = at / chunks;
     int r0 = at % chunks * L, i = threadIdx.x, t = r0 + i;
-    float unit = 1;
+    float U = 1;
     Matrix<const T> Q{q + head * S * dhqk, S, dhqk};
     if (exact) {
         find_signs<L, T>(share[threadIdx.x / 32], Q, {k + head * S * dhqk, S, dhqk}, positions + at * L,
@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(THREADS)
     }
     if constexpr (is_f16<T>) {
         find_largest<L, T>(most, Q, {dh + head * S * dhhv, S, dhhv}, r0);
-        float N = i < L && t < S ? normaliser[head * S + t] + eps : -lowest<float>();
-        unit = unit_of(-block_reduce<THREADS>(-N, Max(), lowest<float>()), scale);  // and its barriers: `most` is there
+        float own = i < L && t < S ? positions[at * L + i].beta * (scale / (normaliser[head * S + t] + eps)) : 0;
+        U = unit_of(block_reduce<THREADS>(own, Max(), 0.0f));  // and its barriers: `most` is there
     }
     float gives = 0;
     if (i < L) {
@@ -139,13 +139,13 @@ __global__ void __launch_bounds__(THREADS)
         }
         gives = own.beta * row.inverse;
         rows[at * L + i] = row;
-        back[at * L + i] = {own.key, own.row, own.alpha, is_f16<T> ? unit * gives : gives};
+        back[at * L + i] = {own.key, own.row, own.alpha, is_f16<T> ? U * gives : gives};
         by[i] = own.beta * row.r;
         if constexpr (is_f16<T>) gives *= most[i];
     }
     gives = block_reduce<THREADS>(gives, Add(), 0.0f);  // and its barriers: `by` is there
     if (threadIdx.x == 0) taken[at * TAKEN<T>] = gives;
-    if (is_f16<T> && threadIdx.x == 0) taken[at * TAKEN<T> + 1] = 1 / unit;
+    if (is_f16<T> && threadIdx.x == 0) taken[at * TAKEN<T> + 1] = 1 / U;
     if (exact) add_rows<L>(dn_part + at * dhqk, Q, by, r0);
 }
 // ANCHOR_END: rows

@@ -161,6 +161,7 @@ pub static STAGE: Stage = Stage {
     teaches: "the backward pass in chunks: the forward pass's launches again, with the roles exchanged",
     versions: &[&CHUNKS, &LONG, &TOGETHER, &CARRIED],
     kernels: kernels::KERNELS,
+    version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };

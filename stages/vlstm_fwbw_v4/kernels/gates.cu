@@ -2,7 +2,6 @@
 //
 // Work split of both: a warp for each chunk of each sequence, a lane for two neighbouring positions.
 #include "lab/reduce.cuh"
-#include "lab/vlstm/powers.cuh"
 #include "slots.cuh"
 #include "weights.cuh"
 
@@ -78,23 +77,6 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x % 32 == 0) rho[row] = slope == 0 ? 0 : -slope * sum;
 }
 
-// The units of the gradient of the state before and behind a chunk that begins at `first`, of N = n + eps of its rows and of
-// the next chunk's; s is `scale`. Counted in ones before nothing, and for whoever `counts` in no others.
-struct Units {
-    float own = 1, behind = 1;
-
-    __device__ __forceinline__ Units(const float* n, int first, int length, float scale, float eps, bool counts) {
-        if (!counts) return;
-        auto unit = [&](int first) {
-            float least = -lowest<float>();
-            for (int t = first + threadIdx.x % 32; t < min(first + CHUNK, length); t += 32) least = fminf(least, n[t] + eps);
-            return unit_of(-warp_reduce(-least, Max()), scale);
-        };
-        own = unit(first);
-        if (first + CHUNK < length) behind = unit(first + CHUNK);
-    }
-};
-
 // ANCHOR: weights
 // Of chunks, or, in UNIT chunks each, of stretches: then R and b are counted from a stretch's first position on, β is
 // of the state at its one end and α of that at its other.
@@ -130,7 +112,6 @@ __global__ void __launch_bounds__(THREADS)
     if (ends) last = static_cast<float>(ChunkGates::larger(all + last, LOWEST)) - all;
     Weights&to = forward[own_chunk()], &back = reverse[own_chunk()];
     float a[2], alpha[2];
-    Units units(normaliser, own.first, sequence.length, exp2f(log2_scale), eps, is_f16<T> && UNIT == 1);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
         int at = threadIdx.x % 32 * 2 + n, t = own.first + at;
@@ -141,19 +122,28 @@ __global__ void __launch_bounds__(THREADS)
         float2 B = two_floats(x * LOG2E_64);
         a[n] = exp2f(log2_scale) * power(before - R) / N, alpha[n] = power(x - last);
         to.row[at] = back.column[at] = A, to.column[at] = back.row[at] = B;
-        to.beta[at] = a[n], back.beta[at] = is_f16<T> ? alpha[n] / units.behind : alpha[n];
+        to.beta[at] = a[n], back.beta[at] = alpha[n];
         to.rho[at] = back.rho[at] = exact && there ? rho[t] : 0;
     }
     to.alpha[threadIdx.x % 32] = two_halves<T>(alpha[0], alpha[1]);
-    if constexpr (is_f16<T>) a[0] *= units.own, a[1] *= units.own;
+    float unit = 1;
+    if constexpr (is_f16<T> && UNIT == 1) {
+        float U = unit_of(warp_reduce(fmaxf(a[0], a[1]), Max()));
+        a[0] *= U, a[1] *= U, unit = 1 / U;
+    }
     back.alpha[threadIdx.x % 32] = two_halves<T>(a[0], a[1]);
     float alpha_sum = alpha[0] + alpha[1], a_sum = a[0] + a[1];
     if (threadIdx.x % 32 == 0) {
         float gamma = power(before - last);
         to.gamma = back.gamma = gamma, to.alpha_sum = alpha_sum, back.alpha_sum = a_sum;
-        for (Weights* both : {&to, &back}) both->unit = both->nothing = 0;
-        if constexpr (is_f16<T>)
-            back.gamma = gamma * units.own / units.behind, to.unit = 1, back.unit = 1 / units.own;
+        if constexpr (is_f16<T>) {
+            to.unit = to.behind = 1, back.unit = unit;
+            // The chunk before this one reads the state in this one's unit.
+            if (own.first + CHUNK >= sequence.length) back.behind = 1;
+            if (slot.part > 0) reverse[own_chunk() - 1].behind = unit;
+        } else {
+            for (Weights* both : {&to, &back}) both->unit = both->behind = 0;
+        }
     }
 }
 // ANCHOR_END: weights

@@ -120,7 +120,7 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     // C ← γ C, and, once it is there, out_i ← β_i out_i. Of f16 out is multiplied by `powers` as well, as pairs are.
     __device__ __forceinline__ void scale(const Weights& weights, const float* powers) {
         if constexpr (is_f16<T>) {
-            float gamma = weights.gamma;
+            float gamma = weights.template carried<T>(), by[2] = {this->up[0] * weights.behind, this->up[1] * weights.behind};
 #pragma unroll
             for (int n = 0; n < W::KEY / 2; ++n) c[n] *= gamma;
             wgmma_wait<0>();
@@ -132,8 +132,8 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
                 beta.x *= power.x, beta.y *= power.y;
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    out[4 * n + 2 * half] *= beta.x * this->up[half];
-                    out[4 * n + 2 * half + 1] *= beta.y * this->up[half];
+                    out[4 * n + 2 * half] *= beta.x * by[half];
+                    out[4 * n + 2 * half + 1] *= beta.y * by[half];
                 }
             }
         } else {
@@ -281,9 +281,11 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
-            state.decay(place.weights);  // once the products of the chunk before are there
+            // Once the products of the chunk before are there.
+            if constexpr (is_f16<T>) state.decay(Gamma{place.weights.template carried<T>()});
+            else state.decay(place.weights);
             if (n > 0) leave(places, last);
-            product *= place.weights.gamma;
+            product *= place.weights.template carried<T>();
             state.take(place.z[group / W::PARTS], reinterpret_cast<const T*>(place.weights.alpha));
             state.add_keys(place);
             last = turn;
@@ -300,7 +302,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
-            sum *= place.weights.gamma;
+            sum *= place.weights.template carried<T>();
             for (int t = 0; THROUGH_N && key < W::KEY && t < CHUNK; t += 2) {
                 float2 alpha = floats_of<T>(place.weights.alpha[t / 2]);
                 sum += alpha.x * place.weights.rho[t] * to_math(*cell(place.y[key / PANEL], t, key % PANEL));
@@ -346,9 +348,10 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         }
     }
 
+    __device__ __forceinline__ static bool counts(int row, int column) { return BACK ? column >= row : column <= row; }
+
     __device__ __forceinline__ static void weigh(const float (&score)[32], const float (&weight)[32], T* to) {
         int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
-        auto counts = [](int row, int column) { return BACK ? column >= row : column <= row; };
 #pragma unroll
         for (int j = 0; j < CHUNK; j += 16) {
             unsigned words[4];
@@ -371,7 +374,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         for (int at = 0; at < 32; ++at) {
             int row = own + at / 2 % 2 * 8, column = at / 4 * 8 + lane % 4 * 2 + at % 2;
             // Not 0 · NaN, of a pair that does not count.
-            score[at] = (BACK ? column >= row : column <= row) ? score[at] * weight[at] : 0;
+            score[at] = counts(row, column) ? score[at] * weight[at] : 0;
             largest[at / 2 % 2] = fmaxf(largest[at / 2 % 2], fabsf(score[at]));
         }
 #pragma unroll

@@ -36,7 +36,10 @@ class NormaliserState {
     __device__ __forceinline__ void read(float (&out)[32], const Weights& weights, const float* powers) const {
         float all[2];
 #pragma unroll
-        for (int half = 0; half < 2; ++half) all[half] = warp_reduce<4>(n[half], Add());
+        for (int half = 0; half < 2; ++half) {
+            all[half] = warp_reduce<4>(n[half], Add());
+            if constexpr (is_f16<T>) all[half] *= weights.behind;
+        }
 #pragma unroll
         for (int m = 0; m < CHUNK / 8; ++m) {
             int at = m * 8 + threadIdx.x % 4 * 2;
@@ -65,7 +68,7 @@ class NormaliserState {
                 sum[w % 2] += z.x * y.x + z.y * y.y;
             }
 #pragma unroll
-        for (int half = 0; half < 2; ++half) n[half] = weights.gamma * n[half] + sum[half];
+        for (int half = 0; half < 2; ++half) n[half] = weights.carried<T>() * n[half] + sum[half];
     }
     // ANCHOR_END: normaliser
 

@@ -179,8 +179,12 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         for (; n < end; ++n) {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
-            if constexpr (is_f16<T> && BACK) unit = place.weights.unit;
-            state.decay(place.weights);
+            if constexpr (is_f16<T>) {
+                unit = place.weights.unit;
+                state.decay(Gamma{place.weights.template carried<T>()});
+            } else {
+                state.decay(place.weights);
+            }
             state.take(place.z[group], reinterpret_cast<const T*>(place.weights.alpha));
             state.add_keys(place);
             wgmma_wait<0>();  // not once the next chunk is there: with C0 the assembler would make each wgmma wait for the last

@@ -15,11 +15,11 @@ __device__ __forceinline__ float power_for_f16(float largest) {
 // 1 / power, of a power of two from 2^-126 to 2^126.
 __device__ __forceinline__ float inverse_of_power(float power) { return __int_as_float((2 * 127 << 23) - __float_as_int(power)); }
 
-// What the gradient of a state is counted in between a chunk and the one before it: in 1 / unit_of(N, s), so that what the
-// chunk adds to it, s β_i / N_i of its rows, comes to 1 at most. N is the chunk's smallest. Within 2^-80 and 2^80; 1 for ordinary N, from s to 2.
-__device__ __forceinline__ float unit_of(float N, float s) {
-    float most = fminf(fmaxf(fmaxf(N, fminf(N / s, 1)), 0x1p-80f), 0x1p80f);
-    return __int_as_float(__float_as_int(most) & 0x7f800000);
+// U, where the gradient of a state is counted in 1 / U: what makes the largest a = s β_i / N_i of a chunk 1/2 to 1, so that
+// halves hold what the chunk adds, and a z of any z. Within 2^-80 and 2^80; 1 for zeros, ∞ and NaN.
+__device__ __forceinline__ float unit_of(float largest) {
+    int exponent = __float_as_int(largest) >> 23;
+    return exponent == 0 || exponent >= 255 ? 1 : __int_as_float((127 + min(max(126 - exponent, -80), 80)) << 23);
 }
 
 }  // namespace lab
