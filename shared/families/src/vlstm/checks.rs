@@ -8,8 +8,9 @@ use super::asserts::{
     with_gates,
 };
 use super::f16_checks::{
-    gradients_of_gates_where_f16_overflows, small_input_gates_between_states_in_f16,
-    small_input_gates_in_f16, takes_f16, takes_states_of_f16,
+    a_large_gradient_of_the_state_is_right_in_f16, gradients_of_gates_where_f16_overflows,
+    small_input_gates_between_states_in_f16, small_input_gates_in_f16, takes_f16,
+    takes_states_of_f16,
 };
 use super::overflow::{
     a_dot_that_is_not_needed_may_overflow, pairs_that_do_not_count_may_overflow,
@@ -87,6 +88,7 @@ pub static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
     small_input_gates_in_f16 if takes_f16,
     small_input_gates_between_states_in_f16 if takes_states_of_f16,
     gradients_of_gates_where_f16_overflows if takes_f16,
+    a_large_gradient_of_the_state_is_right_in_f16 if takes_f16,
     large_problems,
     shapes_that_do_not_fit_are_refused,
     gates_that_do_not_fit_are_refused,

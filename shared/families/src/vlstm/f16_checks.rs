@@ -141,6 +141,22 @@ pub(super) fn gradients_of_gates_where_f16_overflows(version: &dyn Version, devi
     }
 }
 
+/// dh of 30000 and q of 30, all of one sign: dC comes to millions, ever more than Σ s β / N times what f16 holds, and dk, by
+/// small v, to thousands. N is 1, for k is 0.
+pub(super) fn a_large_gradient_of_the_state_is_right_in_f16(
+    version: &dyn Version,
+    device: &Device,
+) {
+    let mut inputs = version.inputs(&Problem::new(sizes([1, 1, 150, 16, 16]), DType::F16));
+    for (name, value) in [("q", 30.0), ("dh", 3e4), ("k", 0.0), ("v", 1e-4), ("i", 0.0), ("f", 3.0)]
+    {
+        map(&mut inputs, name, |_| value);
+    }
+    for way in ways(version) {
+        assert_gradients(version, device, &inputs, &[&way], OF_HALVES, |_| true);
+    }
+}
+
 /// Of versions that hold the sums in f32: those of dq, dk and dv that f16 holds are right beside others that it does not.
 pub fn infinite_in_f16_is_no_neighbour(version: &dyn Version, device: &Device) {
     let inputs = inputs_beyond_f16(version);
