@@ -8,7 +8,8 @@
 // Work split: a thread owns four neighbours of dC or dn of a head, a warp's share of G comes of its lanes. Nothing is shared.
 //
 // dC_part, dC, C: heads x chunks x dhqk x dhhv, dn_part, dn, n_state: heads x chunks x dhqk, room: heads x chunks,
-// taken: heads x chunks x TAKEN, in whose unit dC_part is, products: heads x chunks x warps. A grid of heads ceil(warps / 8) blocks; warps: of a head.
+// taken: heads x chunks x TAKEN, in whose unit dC_part is, products: heads x chunks x warps. A grid of heads
+// ceil(warps / 8) blocks; warps: of a head.
 #include "lab/reduce.cuh"
 #include "lab/vlstm/chunkwise.cuh"
 #include "lab/vlstm/powers.cuh"
@@ -76,12 +77,12 @@ __global__ void __launch_bounds__(THREADS)
     taken += head * chunks * TAKEN<T>, products += head * chunks * warps + warp;
     if (at < cells) {  // all lanes of a warp, or none: C has a multiple of 256 elements
         long long first = head * chunks * cells + at;
-        walk_back<true, TAKEN<T>>(dC_part + first, C + first, dC + first, at == 0 ? room + head * chunks : nullptr, products, own,
-                        taken, chunks, warps, cells, true);
+        walk_back<true, TAKEN<T>>(dC_part + first, C + first, dC + first, at == 0 ? room + head * chunks : nullptr,
+                                  products, own, taken, chunks, warps, cells, true);
     } else {
         at -= cells;
         long long first = head * chunks * dhqk + at;
-        walk_back<false, TAKEN<T>>(dn_part + first, n_state + first, dn + first, nullptr, products, own, taken, chunks, warps, dhqk,
-                         at < dhqk);
+        walk_back<false, TAKEN<T>>(dn_part + first, n_state + first, dn + first, nullptr, products, own, taken, chunks,
+                                   warps, dhqk, at < dhqk);
     }
 }
