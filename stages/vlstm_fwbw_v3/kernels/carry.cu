@@ -13,6 +13,8 @@
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/reduce.cuh"
 #include "lab/vlstm/chunkwise.cuh"
+#include "lab/vlstm/powers.cuh"
+#include "row.cuh"
 
 using namespace lab;
 
@@ -118,10 +120,11 @@ __global__ void __launch_bounds__(THREADS, 2)
     long long head = blockIdx.x / tiles, cells = dhqk * dhhv;
     int warp = threadIdx.x / 32, k0 = tile / across * KEYS, v0 = tile % across * VALUES, key = k0 + threadIdx.x;
     Matrix<const T> Q{q + head * S * dhqk, S, dhqk}, dH{dh + head * S * dhhv, S, dhhv};
-    back += head * chunks * L, chunk += head * chunks, taken += head * chunks, room += head * chunks;
+    back += head * chunks * L, chunk += head * chunks, taken += head * chunks * TAKEN<T>, room += head * chunks;
     Rows<T, L> rows;
     Gradient<T> own{{}, k0 + warp / 4 * 32, v0 + warp % 4 * 32};
     float of_n = 0, mass = 0;  // dn of a key; what bounds dC, as in walk.cu
+    float unit = 1;            // of f16: what dC in registers is counted in, that of the chunk before
     bool has_n = exact && v0 == 0 && threadIdx.x < KEYS && key < dhqk;
     auto fetch = [&](int c) {
         for (int half = 0; half < 2; ++half)
@@ -140,13 +143,17 @@ __global__ void __launch_bounds__(THREADS, 2)
         __syncthreads();  // the tiles are there; those of the chunk behind, whose place comes next, are read
         if (c > 0) fetch(c - 1);
         float power = __int_as_float(__float_as_int(mass) & 0x7f800000), down = power > 1 ? 1 / power : 1;
-        own.store({dC + at * cells, dhqk, dhhv}, down);
+        if constexpr (is_f16<T>) down = power_for_f16(mass);
+        own.store({dC + at * cells, dhqk, dhhv}, is_f16<T> ? down * unit : down);
         if (has_n) dn[n_at] = of_n;
         if (tile == 0 && threadIdx.x == 0) room[c] = down;
         float gamma = chunk[c].gamma;
-        own.add(place, gamma, min(L, S - c * L));
-        mass = gamma * mass + taken[c];
+        float before = unit;
+        if constexpr (is_f16<T>) unit = taken[c * TAKEN<T> + 1];
+        own.add(place, is_f16<T> ? gamma * before / unit : gamma, min(L, S - c * L));
+        mass = gamma * mass + taken[c * TAKEN<T>];
         float dot = own.multiply({C + at * cells, dhqk, dhhv}) / chunk[c].room;
+        if constexpr (is_f16<T>) dot *= unit;
         if (has_n) of_n = gamma * of_n + dn_part[n_at], dot += of_n * n_state[n_at];
         dot = warp_reduce(dot, Add());
         if (threadIdx.x % 32 == 0) products[at * warps + tile * (THREADS / 32) + warp] = dot;

@@ -17,6 +17,7 @@
 #pragma once
 #include "lab/reduce.cuh"
 #include "lab/vlstm/chunkwise.cuh"
+#include "lab/vlstm/powers.cuh"
 #include "row.cuh"
 
 namespace lab {
@@ -119,6 +120,26 @@ template <class T, int L, Gradient OF> struct ChunkGradient {
                                                   weigh(two[1], t + 8 * r, column + 1, exponent[r], own[r]));
         }
     }
+
+    // The same of f16, each row times a power of two that halves hold it with: 1 / N and dh may be beyond them.
+    __device__ __forceinline__ void weigh_all(unsigned (&weights)[L / 16][4], float (&score)[L / 8][4], int t,
+                                              const float2 (&exponent)[2], const Row (&own)[2], float (&power)[2]) const {
+        float largest[2] = {};
+#pragma unroll
+        for (int n = 0; n < L / 2; ++n) {
+            if (!counts(n / 8)) continue;
+            int r = n / 2 % 2;
+            float& of = score[n / 4][n % 4];
+            of = weigh(of, t + 8 * r, n / 4 * 8 + threadIdx.x % 4 * 2 + n % 2, exponent[r], own[r]);
+            largest[r] = fmaxf(largest[r], fabsf(of));
+        }
+        for (int r = 0; r < 2; ++r) power[r] = power_for_f16(warp_reduce<4>(largest[r], Max()));
+#pragma unroll
+        for (int j = 0; j < L / 4; ++j) {
+            const float* two = &score[j / 2][j % 2 * 2];
+            weights[j / 4][j % 4] = counts(j / 4) ? two_halves<T>(two[0] * power[j % 2], two[1] * power[j % 2]) : 0;
+        }
+    }
     // ANCHOR_END: scores
 
     // ANCHOR: outputs
@@ -214,7 +235,13 @@ __device__ __forceinline__ void make_gradient(ChunkGradient<T, L, OF> chunk, con
         add[r] = reads * (chunk.BACK ? 1 : own[r].r);
     }
     unsigned weights[L / 16][4];
-    chunk.weigh_all(weights, score, t, exponent, own);
+    float power[2], inverse[2];  // of f16: what a row of pairs is multiplied by, and so of out
+    if constexpr (is_f16<T>) {
+        chunk.weigh_all(weights, score, t, exponent, own, power);
+        for (int r = 0; r < 2; ++r) read[r] *= power[r], add[r] *= power[r], inverse[r] = inverse_of_power(power[r]);
+    } else {
+        chunk.weigh_all(weights, score, t, exponent, own);
+    }
     for (int z0 = 0; z0 < Out.columns; z0 += WIDE) {
         float out[WIDE / 8][4] = {};
         chunk.add_state(out, z0);
@@ -224,6 +251,7 @@ __device__ __forceinline__ void make_gradient(ChunkGradient<T, L, OF> chunk, con
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             int row = r0 + 16 * warp + 8 * r + g;
+            if constexpr (is_f16<T>) scale_row(out, r, inverse[r], 0, nullptr, z0, Out.columns);
             if (chunk.DOTS) dot[r] += multiply_row(out, r, other, row, z0);
 #pragma unroll
             for (int c = 0; c < WIDE; c += 16)

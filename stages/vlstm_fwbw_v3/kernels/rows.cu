@@ -13,9 +13,11 @@
 // Work split: a block owns a chunk of a head. For the signs a warp has 64 columns and goes along the positions; for
 // dh · h each has every fourth position.
 //
-// rows, back: heads x chunks x L, taken: heads x chunks, the rest as in lab/vlstm/chunkwise.cuh. A grid of heads chunks blocks.
+// rows, back: heads x chunks x L, taken: heads x chunks x TAKEN, the rest as in lab/vlstm/chunkwise.cuh. A grid of heads chunks
+// blocks.
 #include "lab/reduce.cuh"
 #include "lab/vlstm/chunkwise.cuh"
+#include "lab/vlstm/powers.cuh"
 #include "row.cuh"
 
 using namespace lab;
@@ -79,6 +81,24 @@ __device__ __forceinline__ void add_rows(float* dn_part, Matrix<const T> Q, cons
     if (column < Q.columns) *reinterpret_cast<float2*>(dn_part + column) = sum;
 }
 
+// The largest |q| times the largest |dh| of a warp's positions.
+template <int L, class T>
+__device__ __forceinline__ void find_largest(float* most, Matrix<const T> Q, Matrix<const T> dH, int r0) {
+    int lane = threadIdx.x % 32;
+    auto largest = [&](Matrix<const T> of, int row) {
+        float all = 0;
+        for (int c = 2 * lane; c < of.columns; c += WIDE) {
+            float2 two = two_of(of, row, c);
+            all = fmaxf(all, fmaxf(fabsf(two.x), fabsf(two.y)));
+        }
+        return warp_reduce(all, Max());
+    };
+    for (int i = threadIdx.x / 32; i < L; i += WARPS) {
+        float all = largest(Q, r0 + i) * largest(dH, r0 + i);
+        if (lane == 0) most[i] = all;
+    }
+}
+
 // ANCHOR: rows
 template <class T, int L>
 __global__ void __launch_bounds__(THREADS)
@@ -88,15 +108,21 @@ __global__ void __launch_bounds__(THREADS)
                float* __restrict__ taken, float* __restrict__ dn_part, int chunks, int S, int dhqk, int dhhv, float scale,
                float eps, bool exact) {
     static_assert(L <= THREADS, "a thread has one position: raise WARPS");
-    __shared__ float share[WARPS][L], along[L], by[L];
+    __shared__ float share[WARPS][L], along[L], by[L], most[L];
     long long at = blockIdx.x, head = at / chunks;
     int r0 = at % chunks * L, i = threadIdx.x, t = r0 + i;
+    float U = 1;
     Matrix<const T> Q{q + head * S * dhqk, S, dhqk};
     if (exact) {
         find_signs<L, T>(share[threadIdx.x / 32], Q, {k + head * S * dhqk, S, dhqk}, positions + at * L,
                       n_state + at * dhqk, r0);
         multiply_rows<L, T>(along, {h + head * S * dhhv, S, dhhv}, {dh + head * S * dhhv, S, dhhv}, r0);
         __syncthreads();  // a thread reads what all warps have made of its position
+    }
+    if constexpr (is_f16<T>) {
+        find_largest<L, T>(most, Q, {dh + head * S * dhhv, S, dhhv}, r0);
+        float own = i < L && t < S ? positions[at * L + i].beta * (scale / (normaliser[head * S + t] + eps)) : 0;
+        U = unit_of(block_reduce<THREADS>(own, Max(), 0.0f));  // and its barriers: `most` is there
     }
     float gives = 0;
     if (i < L) {
@@ -113,11 +139,13 @@ __global__ void __launch_bounds__(THREADS)
         }
         gives = own.beta * row.inverse;
         rows[at * L + i] = row;
-        back[at * L + i] = {own.key, own.row, own.alpha, gives};
+        back[at * L + i] = {own.key, own.row, own.alpha, is_f16<T> ? U * gives : gives};
         by[i] = own.beta * row.r;
+        if constexpr (is_f16<T>) gives *= most[i];
     }
     gives = block_reduce<THREADS>(gives, Add(), 0.0f);  // and its barriers: `by` is there
-    if (threadIdx.x == 0) taken[at] = gives;
+    if (threadIdx.x == 0) taken[at * TAKEN<T>] = gives;
+    if (is_f16<T> && threadIdx.x == 0) taken[at * TAKEN<T> + 1] = 1 / U;
     if (exact) add_rows<L>(dn_part + at * dhqk, Q, by, r0);
 }
 // ANCHOR_END: rows

@@ -7,10 +7,13 @@
 //
 // Work split: a thread owns four neighbours of dC or dn of a head, a warp's share of G comes of its lanes. Nothing is shared.
 //
-// dC_part, dC, C: heads x chunks x dhqk x dhhv, dn_part, dn, n_state: heads x chunks x dhqk, taken, room: heads x chunks,
-// products: heads x chunks x warps. A grid of heads ceil(warps / 8) blocks; warps: of a head.
+// dC_part, dC, C: heads x chunks x dhqk x dhhv, dn_part, dn, n_state: heads x chunks x dhqk, room: heads x chunks,
+// taken: heads x chunks x TAKEN, in whose unit dC_part is, products: heads x chunks x warps. A grid of heads
+// ceil(warps / 8) blocks; warps: of a head.
 #include "lab/reduce.cuh"
 #include "lab/vlstm/chunkwise.cuh"
+#include "lab/vlstm/powers.cuh"
+#include "row.cuh"
 
 using namespace lab;
 
@@ -28,12 +31,12 @@ template <class T> __device__ __forceinline__ Pack<float> load_four(const T* fro
 
 // ANCHOR: walk
 // Four neighbours of `cells` of a head along its chunks, from the last to the first. A lane that has none goes along.
-template <bool ROOM, class T>
+template <bool ROOM, int TAKEN, class T>
 __device__ __forceinline__ void walk_back(const float* part, const T* ahead, T* behind, float* room, float* products,
                                           const Chunk* chunk, const float* taken, int chunks, int warps,
                                           long long cells, bool owns) {
     Pack<float> gradient{};
-    float mass = 0;  // no element of dC is larger than this times the largest of q and of dh
+    float mass = 0;  // no element of dC is larger than this times the largest of q and of dh; of f16, than this
 #pragma unroll 4
     for (int c = chunks - 1; c >= 0; --c) {
         Pack<float> own{}, state{};
@@ -41,6 +44,10 @@ __device__ __forceinline__ void walk_back(const float* part, const T* ahead, T* 
         float gamma = chunk[c].gamma, up = ROOM ? 1 / chunk[c].room : 1.0f, dot = 0, scaled[4];
         float power = __int_as_float(__float_as_int(mass) & 0x7f800000);  // of two, at or below mass
         float down = ROOM && power > 1 ? 1 / power : 1;
+        if constexpr (TAKEN > 1 && ROOM) {
+            down = power_for_f16(mass);
+            for (float& v : own.v) v *= taken[c * TAKEN + 1];
+        }
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             scaled[e] = down * gradient.v[e];
@@ -49,7 +56,7 @@ __device__ __forceinline__ void walk_back(const float* part, const T* ahead, T* 
         }
         if (owns) Matrix<T>{behind + c * cells, 1, 4}.template store<true>(scaled, 0, 0);
         if (room) room[c] = down;
-        mass = gamma * mass + taken[c];
+        mass = gamma * mass + taken[c * TAKEN];
         dot = warp_reduce(dot, Add());
         if (threadIdx.x % 32 == 0) products[c * 1ll * warps] = dot;
     }
@@ -67,15 +74,15 @@ __global__ void __launch_bounds__(THREADS)
     if (warp >= warps) return;
     long long head = blockIdx.x / blocks, cells = dhqk * dhhv, at = warp * CELLS_A_WARP + 4 * lane;
     const Chunk* own = chunk + head * chunks;
-    taken += head * chunks, products += head * chunks * warps + warp;
+    taken += head * chunks * TAKEN<T>, products += head * chunks * warps + warp;
     if (at < cells) {  // all lanes of a warp, or none: C has a multiple of 256 elements
         long long first = head * chunks * cells + at;
-        walk_back<true>(dC_part + first, C + first, dC + first, at == 0 ? room + head * chunks : nullptr, products, own,
-                        taken, chunks, warps, cells, true);
+        walk_back<true, TAKEN<T>>(dC_part + first, C + first, dC + first, at == 0 ? room + head * chunks : nullptr,
+                                  products, own, taken, chunks, warps, cells, true);
     } else {
         at -= cells;
         long long first = head * chunks * dhqk + at;
-        walk_back<false>(dn_part + first, n_state + first, dn + first, nullptr, products, own, taken, chunks, warps, dhqk,
-                         at < dhqk);
+        walk_back<false, TAKEN<T>>(dn_part + first, n_state + first, dn + first, nullptr, products, own, taken, chunks,
+                                   warps, dhqk, at < dhqk);
     }
 }

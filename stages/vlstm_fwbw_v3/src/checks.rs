@@ -2,10 +2,16 @@
 
 use lab_device::{DType, Device};
 use lab_families::qkv::sizes;
-use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Options, Problem, Tensor, Version, compare, run};
+use lab_families::vlstm::f16_checks::{
+    infinite_in_f16_is_no_neighbour, small_input_gates_cost_no_digits,
+};
+use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::{Options, Problem, Tensor, Version, compare, run, version_checks};
 
 use crate::{CARRIED, CHUNKS, LONG, STAGE, TOGETHER};
+
+pub(crate) static VERSION_CHECKS: &[VersionCheck] =
+    version_checks![infinite_in_f16_is_no_neighbour, small_input_gates_cost_no_digits];
 
 pub(crate) static CHECKS: &[Check] = &[
     Check {

@@ -161,6 +161,7 @@ pub static STAGE: Stage = Stage {
     teaches: "the backward pass in chunks: the forward pass's launches again, with the roles exchanged",
     versions: &[&CHUNKS, &LONG, &TOGETHER, &CARRIED],
     kernels: kernels::KERNELS,
+    version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
@@ -231,7 +232,9 @@ impl Version for Gradients {
         let length = self.forward.length;
         let rows = plan.records("Row", ROW, all * length);
         let back = plan.records("Position", POSITION, all * length);
-        let [taken, room] = [(); 2].map(|()| plan.scratch(F32, all));
+        let room = plan.scratch(F32, all);
+        // TAKEN of the kernels: of f16 two numbers a chunk.
+        let taken = plan.scratch(F32, if dtype == F16 { 2 * all } else { all });
         // What the forward pass has added to its states takes no more room: what each chunk adds to their gradients does.
         if !self.carries {
             [c_part, n_part].into_iter().for_each(|slot| plan.mark_renewed(slot));

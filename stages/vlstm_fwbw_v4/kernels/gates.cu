@@ -126,13 +126,24 @@ __global__ void __launch_bounds__(THREADS)
         to.rho[at] = back.rho[at] = exact && there ? rho[t] : 0;
     }
     to.alpha[threadIdx.x % 32] = two_halves<T>(alpha[0], alpha[1]);
+    float unit = 1;
+    if constexpr (is_f16<T> && UNIT == 1) {
+        float U = unit_of(warp_reduce(fmaxf(a[0], a[1]), Max()));
+        a[0] *= U, a[1] *= U, unit = 1 / U;
+    }
     back.alpha[threadIdx.x % 32] = two_halves<T>(a[0], a[1]);
     float alpha_sum = alpha[0] + alpha[1], a_sum = a[0] + a[1];
-    if constexpr (is_f16<T>) alpha_sum = warp_reduce(alpha_sum, Add()), a_sum = warp_reduce(a_sum, Add());
     if (threadIdx.x % 32 == 0) {
         float gamma = power(before - last);
         to.gamma = back.gamma = gamma, to.alpha_sum = alpha_sum, back.alpha_sum = a_sum;
-        for (Weights* both : {&to, &back}) both->nothing[0] = both->nothing[1] = 0;
+        if constexpr (is_f16<T>) {
+            to.unit = to.behind = 1, back.unit = unit;
+            // The chunk before this one reads the state in this one's unit.
+            if (own.first + CHUNK >= sequence.length) back.behind = 1;
+            if (slot.part > 0) reverse[own_chunk() - 1].behind = unit;
+        } else {
+            for (Weights* both : {&to, &back}) both->unit = both->behind = 0;
+        }
     }
 }
 // ANCHOR_END: weights

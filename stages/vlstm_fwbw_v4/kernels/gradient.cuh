@@ -9,6 +9,7 @@
 #pragma once
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ring.cuh"
+#include "lab/vlstm/powers.cuh"
 #include "lab/vlstm/roles.cuh"
 #include "normaliser.cuh"
 
@@ -33,7 +34,11 @@ template <class W> struct alignas(1024) GradientPlace {
     Weights weights;
 };
 
-template <class W> struct GradientShared {
+// What the rows of two chunks' pairs of f16 are multiplied by, so that halves hold them. Others need no such thing.
+template <class T> struct Powers {};
+template <> struct Powers<__half> { float powers[2][CHUNK]; };
+
+template <class W> struct GradientTiles {
     using T = typename W::T;
     GradientPlace<W> places[W::PLACES];
     T pairs[2][CHUNK * PANEL];
@@ -43,11 +48,24 @@ template <class W> struct GradientShared {
     float4 room[State<T, W::KEY, W::PARTS>::ROOM];  // for what parts send each other
 };
 
+template <class W> struct GradientShared : GradientTiles<W>, Powers<typename W::T> {
+    // Of the pairs at a place; nobody reads them where there are none.
+    __device__ __forceinline__ const float* powers_of(int place) const {
+        if constexpr (is_f16<typename W::T>) return this->powers[place];
+        else return nullptr;
+    }
+};
+
+// What an operand of f16 is multiplied by once it has been read, of rows lane / 4 and 8 more. Others need no such thing.
+template <class T> struct Ups {};
+template <> struct Ups<__half> { float up[2]; };
+
 // The state of one warpgroup, and what it makes of it.
-template <class W> class GradientState : public State<typename W::T, W::KEY, W::PARTS> {
+template <class W> class GradientState : public State<typename W::T, W::KEY, W::PARTS>, public Ups<typename W::T> {
     using T = typename W::T;
     using Base = State<T, W::KEY, W::PARTS>;
-    using Base::out, Base::h, Base::weighted, Base::part_, Base::warp, Base::lane, Base::SHARE, Base::made;
+    using Base::c, Base::out, Base::both, Base::h, Base::rounded, Base::weighted, Base::part_;
+    using Base::warp, Base::lane, Base::SHARE, Base::made;
     float dot[2];  // of two positions
 
     // Sums over the lanes that differ in their bits 2 to 4: of each step a lane keeps half of the positions, while it has more.
@@ -78,16 +96,80 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     // Of the parts that share out one adds to it.
     __device__ __forceinline__ bool is_first_part() const { return W::PARTS == 1 || part_ == 0; }
 
+    // ANCHOR: f16
+    // The state as an operand. Of f16 each row is divided by a power of two that its largest element says: Σ α, by which
+    // Base divides, says nothing of z, and dh may be as large as its loss has been scaled.
+    __device__ __forceinline__ void round() {
+        if constexpr (is_f16<T>) {
+            wgmma_wait<0>();
+            float largest[2] = {}, down[2];
+#pragma unroll
+            for (int n = 0; n < W::KEY / 2; ++n) largest[n / 2 % 2] = fmaxf(largest[n / 2 % 2], fabsf(c[n]));
+            for (int half = 0; half < 2; ++half) {
+                down[half] = power_for_f16(warp_reduce<4>(largest[half], Max()));
+                this->up[half] = inverse_of_power(down[half]);
+            }
+#pragma unroll
+            for (int n = 0; n < W::KEY / 2; n += 2)
+                rounded[n / 8][n / 2 % 4] = two_halves<T>(c[n] * down[n / 2 % 2], c[n + 1] * down[n / 2 % 2]);
+        } else {
+            Base::round();
+        }
+    }
+
+    // C ← γ C, and, once it is there, out_i ← β_i out_i. Of f16 out is multiplied by `powers` as well, as pairs are.
+    __device__ __forceinline__ void scale(const Weights& weights, const float* powers) {
+        if constexpr (is_f16<T>) {
+            float gamma = weights.template carried<T>(), by[2] = {this->up[0] * weights.behind, this->up[1] * weights.behind};
+#pragma unroll
+            for (int n = 0; n < W::KEY / 2; ++n) c[n] *= gamma;
+            wgmma_wait<0>();
+#pragma unroll
+            for (int n = 0; n < CHUNK / 8; ++n) {
+                int at = n * 8 + lane() % 4 * 2;
+                float2 beta = *reinterpret_cast<const float2*>(&weights.beta[at]);
+                float2 power = *reinterpret_cast<const float2*>(&powers[at]);
+                beta.x *= power.x, beta.y *= power.y;
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    out[4 * n + 2 * half] *= beta.x * by[half];
+                    out[4 * n + 2 * half + 1] *= beta.y * by[half];
+                }
+            }
+        } else {
+            Base::scale(weights);
+        }
+    }
+
+    // Of f16: the state as it is in memory, of one that is counted in `unit`.
+    __device__ __forceinline__ void multiply(float unit) {
+#pragma unroll
+        for (int n = 0; n < W::KEY / 2; ++n) c[n] *= unit;
+    }
+
+    // Of f16: out without the powers.
+    __device__ __forceinline__ void divide(const float* powers) {
+#pragma unroll
+        for (int n = 0; n < SHARE / 8; ++n) {
+            int at = (W::PARTS > 1 ? part_ * SHARE : 0) + n * 8 + lane() % 4 * 2;
+            float by[2] = {inverse_of_power(powers[at]), inverse_of_power(powers[at + 1])};
+#pragma unroll
+            for (int e = 0; e < 4; ++e) (W::PARTS > 1 ? both : out)[4 * n + e] *= by[e % 2];
+        }
+    }
+    // ANCHOR_END: f16
+
     // What the normaliser adds to out, once C has been read, and the chunk to n, once z has been taken.
-    template <Gradient OF> __device__ __forceinline__ void pass_normaliser(const Weights& weights) {
-        if (is_first_part()) n.template read<OF == Gradient::Q>(out, weights);
+    template <Gradient OF> __device__ __forceinline__ void pass_normaliser(const Weights& weights, const float* powers) {
+        if (is_first_part()) n.template read<T, OF == Gradient::Q>(out, weights, powers);
         n.template add<T, OF == Gradient::K>(weighted, weights, [this](int j) { return this->block(j) * 16; });
     }
 
     // out, rounded, once it is there.
-    __device__ __forceinline__ void round_out(float4* room, int turn) {
+    __device__ __forceinline__ void round_out(float4* room, int turn, const float* powers) {
         wgmma_wait<1>();
         if constexpr (W::PARTS > 1) this->exchange(room, turn);
+        if constexpr (is_f16<T>) divide(powers);
 #pragma unroll
         for (int n = 0; n < SHARE / 8; ++n)
 #pragma unroll
@@ -158,7 +240,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             if (threadIdx.x % 32 == 0) mbarrier_arrive(&outs[panel].full[0]);
             out.advance();
         };
-        state.weigh();
+        if constexpr (!is_f16<T>) state.weigh();
         state.round();
         for (int n = 0; n < count(); ++n, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
@@ -166,12 +248,14 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             state.read(place);
             if (n > 0) send();  // of the chunk before, while the product is made
             state.take(place.z[panel], reinterpret_cast<const T*>(place.weights.alpha));
-            state.scale(place.weights);
-            if constexpr (HAS_RHO) state.template pass_normaliser<OF>(place.weights);
-            pairs.wait_full(pair);
+            const float* powers = shared.powers_of(pair.place);
+            if constexpr (is_f16<T>) pairs.wait_full(pair);  // the powers come with the pairs
+            state.scale(place.weights, powers);
+            if constexpr (HAS_RHO) state.template pass_normaliser<OF>(place.weights, powers);
+            if constexpr (!is_f16<T>) pairs.wait_full(pair);
             state.add_pairs(shared.pairs[pair.place]);
             state.add_keys(place);
-            state.round_out(shared.room, n);
+            state.round_out(shared.room, n, powers);
             leave(pairs, pair);
             if (DOTS) {
                 others[panel].wait_full(other);
@@ -197,9 +281,11 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
-            state.decay(place.weights);  // once the products of the chunk before are there
+            // Once the products of the chunk before are there.
+            if constexpr (is_f16<T>) state.decay(Gamma{place.weights.template carried<T>()});
+            else state.decay(place.weights);
             if (n > 0) leave(places, last);
-            product *= place.weights.gamma;
+            product *= place.weights.template carried<T>();
             state.take(place.z[group / W::PARTS], reinterpret_cast<const T*>(place.weights.alpha));
             state.add_keys(place);
             last = turn;
@@ -216,7 +302,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
-            sum *= place.weights.gamma;
+            sum *= place.weights.template carried<T>();
             for (int t = 0; THROUGH_N && key < W::KEY && t < CHUNK; t += 2) {
                 float2 alpha = floats_of<T>(place.weights.alpha[t / 2]);
                 sum += alpha.x * place.weights.rho[t] * to_math(*cell(place.y[key / PANEL], t, key % PANEL));
@@ -243,7 +329,8 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             pairs.wait_empty(pair);
             wgmma_wait<0>();
             if constexpr (HAS_RHO) add_rho(score, place.weights);
-            weigh(score, weight, shared.pairs[pair.place]);
+            if constexpr (is_f16<T>) weigh(score, weight, shared.pairs[pair.place], shared.powers[pair.place]);
+            else weigh(score, weight, shared.pairs[pair.place]);
             fence_proxy_async_shared();   // wgmma reads what was written by plain stores
             named_barrier_sync(2, 128);  // all warps have written and fenced theirs
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&pairs.full[pair.place]);
@@ -261,9 +348,10 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         }
     }
 
+    __device__ __forceinline__ static bool counts(int row, int column) { return BACK ? column >= row : column <= row; }
+
     __device__ __forceinline__ static void weigh(const float (&score)[32], const float (&weight)[32], T* to) {
         int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
-        auto counts = [](int row, int column) { return BACK ? column >= row : column <= row; };
 #pragma unroll
         for (int j = 0; j < CHUNK; j += 16) {
             unsigned words[4];
@@ -273,6 +361,34 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
                 // Not 0 · NaN, of a pair that does not count.
                 words[w] = two_halves<T>(counts(row, column) ? score[at] * weight[at] : 0,
                                          counts(row, column + 1) ? score[at + 1] * weight[at + 1] : 0);
+            }
+            store_matrices(cell(to, warp * 16 + lane % 16, j + lane / 16 * 8), words);
+        }
+    }
+
+    // The same of f16, each row times a power of two, which goes to `powers`: 1 / N and dh may be beyond what halves hold.
+    __device__ __forceinline__ static void weigh(float (&score)[32], const float (&weight)[32], T* to, float* powers) {
+        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
+        float power[2], largest[2] = {};
+#pragma unroll
+        for (int at = 0; at < 32; ++at) {
+            int row = own + at / 2 % 2 * 8, column = at / 4 * 8 + lane % 4 * 2 + at % 2;
+            // Not 0 · NaN, of a pair that does not count.
+            score[at] = counts(row, column) ? score[at] * weight[at] : 0;
+            largest[at / 2 % 2] = fmaxf(largest[at / 2 % 2], fabsf(score[at]));
+        }
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            power[r] = power_for_f16(warp_reduce<4>(largest[r], Max()));
+            if (lane % 4 == 0) powers[own + 8 * r] = power[r];
+        }
+#pragma unroll
+        for (int j = 0; j < CHUNK; j += 16) {
+            unsigned words[4];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                int at = j / 2 + 2 * w;
+                words[w] = two_halves<T>(score[at] * power[w % 2], score[at + 1] * power[w % 2]);
             }
             store_matrices(cell(to, warp * 16 + lane % 16, j + lane / 16 * 8), words);
         }

@@ -122,11 +122,20 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
             if (THROUGH_N) state.n.join(n_parts + part * DHQK, by, column, dhqk);
         });
     };
+    // What the gradient of the first state is counted in; in ones of a sequence of none.
+    auto first_unit = [&] { return sequence.length > 0 ? reverse[0].unit : 1; };
     auto save_dn = [&](GradientState<Wide>& state, int group, int c) {
         if (!THROUGH_N || !state.is_first_part() || !at_anchors.has(c * CHUNK)) return;
-        state.n.store(saved_dn + at_anchors.index(c * CHUNK) * DHQK, column_of(group), dhqk);
+        if constexpr (is_f16<T>) {
+            NormaliserState n = state.n;
+            n.multiply(reverse[c].unit);
+            n.store(saved_dn + at_anchors.index(c * CHUNK) * DHQK, column_of(group), dhqk);
+        } else {
+            state.n.store(saved_dn + at_anchors.index(c * CHUNK) * DHQK, column_of(group), dhqk);
+        }
     };
     auto end_k = [&](GradientState<Wide>& state, int group) {
+        if constexpr (is_f16<T>) if (given && first) state.n.multiply(first_unit());
         if (given && first && state.is_first_part()) state.n.store(dn0 + n_at, column_of(group), dhqk);
     };
     // Likewise for dv, from a panel of the values on. <C, dC> at a border between stretches: the thread's share is `sum`.
@@ -149,11 +158,14 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
         int panel = panel_of(group);
         if (!at_anchors.has(c * CHUNK)) return;
         const unsigned* from = at_anchors.at(c * CHUNK, panel, Saved::SAVED);
-        store_product(state.inner_product(from), c / ANCHOR_CHUNKS, panel);
+        float product = state.inner_product(from);
+        if constexpr (is_f16<T>) product *= reverse[c].unit;
+        store_product(product, c / ANCHOR_CHUNKS, panel);
     };
     auto end_v = [&](GradientState<Keyed>& state, int group) {
         int panel = panel_of(group), column = panel * PANEL;
         if (!given || !first) return;
+        if constexpr (is_f16<T>) state.multiply(first_unit());
         store_product(state.inner_product(C0 + C_at, column, dhqk, dhhv), 0, panel);
         if (wanted) state.end(dC0 + C_at, column, dhqk, dhhv);
     };

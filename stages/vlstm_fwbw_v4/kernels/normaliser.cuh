@@ -31,11 +31,15 @@ class NormaliserState {
     }
 
     // ANCHOR: normaliser
-    // out += β x' n; BY_ROW where x' is ρ, else it is 1.
-    template <bool BY_ROW> __device__ __forceinline__ void read(float (&out)[32], const Weights& weights) const {
+    // out += β x' n; BY_ROW where x' is ρ, else it is 1. Of f16 times `powers` of the positions.
+    template <class T, bool BY_ROW>
+    __device__ __forceinline__ void read(float (&out)[32], const Weights& weights, const float* powers) const {
         float all[2];
 #pragma unroll
-        for (int half = 0; half < 2; ++half) all[half] = warp_reduce<4>(n[half], Add());
+        for (int half = 0; half < 2; ++half) {
+            all[half] = warp_reduce<4>(n[half], Add());
+            if constexpr (is_f16<T>) all[half] *= weights.behind;
+        }
 #pragma unroll
         for (int m = 0; m < CHUNK / 8; ++m) {
             int at = m * 8 + threadIdx.x % 4 * 2;
@@ -44,6 +48,7 @@ class NormaliserState {
                 float2 x = *reinterpret_cast<const float2*>(&weights.rho[at]);
                 by.x *= x.x, by.y *= x.y;
             }
+            if constexpr (is_f16<T>) by.x *= powers[at], by.y *= powers[at + 1];
 #pragma unroll
             for (int half = 0; half < 2; ++half)
                 out[4 * m + 2 * half] += by.x * all[half], out[4 * m + 2 * half + 1] += by.y * all[half];
@@ -63,9 +68,11 @@ class NormaliserState {
                 sum[w % 2] += z.x * y.x + z.y * y.y;
             }
 #pragma unroll
-        for (int half = 0; half < 2; ++half) n[half] = weights.gamma * n[half] + sum[half];
+        for (int half = 0; half < 2; ++half) n[half] = weights.carried<T>() * n[half] + sum[half];
     }
     // ANCHOR_END: normaliser
+
+    __device__ __forceinline__ void multiply(float by) { n[0] *= by, n[1] *= by; }
 
     // Columns `first` to `end`.
     __device__ __forceinline__ void store(float* to, int first, int end) const {

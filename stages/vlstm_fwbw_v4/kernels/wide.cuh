@@ -8,6 +8,7 @@
 #pragma once
 #include "lab/ptx/bulk.cuh"
 #include "lab/ring.cuh"
+#include "lab/vlstm/powers.cuh"
 #include "lab/vlstm/roles.cuh"
 #include "weights.cuh"
 
@@ -180,6 +181,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     // out += (x·y) 2^(row + column) z, of the tiles that the warpgroup's rows meet.
     __device__ __forceinline__ void add_pairs(float (&out)[2][HALF / 2], int group, const Weights& own,
                                               const Weights* weights, Turn<PLACES>& turn) const {
+        float largest[2] = {};  // of f16: of the pairs of the thread's rows so far
         for (int n = 0; n < count(group); ++n) {
             float score[32];
             unsigned pairs[CHUNK / 16][4];
@@ -205,7 +207,8 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
             wgmma_wait<0>();
             leave(barriers.units, last);
             if constexpr (WITH_N) add_rho(score, own, weights[begin + tile(n)]);
-            weigh(pairs, score, own.row, tile(n), 2 * half + group);
+            if constexpr (is_f16<T>) weigh(pairs, out, largest, score, own.row, tile(n), 2 * half + group);
+            else weigh(pairs, score, own.row, tile(n), 2 * half + group);
             barriers.units.wait_full(turn);
             wgmma_fence();
 #pragma unroll
@@ -216,6 +219,10 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
             wgmma_wait<0>();
             leave(barriers.units, turn);
             turn.advance();
+        }
+        if constexpr (is_f16<T>) {
+            float by[2] = {inverse_of_power(power_for_f16(largest[0])), inverse_of_power(power_for_f16(largest[1]))};
+            multiply(out, [&](int, int n) { return by[n / 2 % 2]; });
         }
         for (int n = (SPLITS + 1) * count(group); n < (SPLITS + 1) * count(); ++n, turn.advance()) {
             barriers.units.wait_full(turn);  // a place is left once each time that it is full
@@ -250,6 +257,39 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
                                                             counts(own + 8 * r, at + 1) ? high : 0);
             }
         }
+    }
+
+    // The same of f16, and of out: each row times a power of two, that of its largest pair so far.
+    __device__ __forceinline__ void weigh(unsigned (&pairs)[CHUNK / 16][4], float (&out)[2][HALF / 2], float (&largest)[2],
+                                          float (&score)[32], const float2* row, int tile, int own_tile) const {
+        int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        float2 of_row[2] = {row[own], row[own + 8]};
+        auto counts = [&](int row, int column) { return tile != own_tile || (BACK ? column >= row : column <= row); };
+        float before[2] = {power_for_f16(largest[0]), power_for_f16(largest[1])}, power[2], by[2];
+#pragma unroll
+        for (int n = 0; n < CHUNK / 8; ++n) {
+            int at = n * 8 + threadIdx.x % 4 * 2;
+            float4 e = *reinterpret_cast<const float4*>(&shared.column[tile][at]);
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                float *low = &score[4 * n + 2 * r], *high = low + 1;
+                *low *= power_of_two(sum_of(of_row[r], make_float2(e.x, e.y)));
+                *high *= power_of_two(sum_of(of_row[r], make_float2(e.z, e.w)));
+                // Not 0 · NaN, of a pair that does not count.
+                if (!counts(own + 8 * r, at)) *low = 0;
+                if (!counts(own + 8 * r, at + 1)) *high = 0;
+                largest[r] = fmaxf(largest[r], fmaxf(fabsf(*low), fabsf(*high)));
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            largest[r] = warp_reduce<4>(largest[r], Max());
+            power[r] = power_for_f16(largest[r]), by[r] = power[r] * inverse_of_power(before[r]);
+        }
+        if (__any_sync(0xffffffff, by[0] != 1 || by[1] != 1)) multiply(out, [&](int, int n) { return by[n / 2 % 2]; });
+#pragma unroll
+        for (int n = 0; n < CHUNK / 4; ++n)
+            pairs[n / 4][n % 4] = two_halves<T>(score[2 * n] * power[n % 2], score[2 * n + 1] * power[n % 2]);
     }
     // ANCHOR_END: wide_pairs
 

@@ -53,6 +53,12 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
         return scale_of(fmaxf(fmaxf(room[0], room[1]), fmaxf(room[2], room[3])));
     }
 
+    // The state, times `unit`.
+    __device__ __forceinline__ void multiply(float unit) {
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) c[n] *= unit;
+    }
+
     // ANCHOR: wide_save
     // C, times `down` and rounded, in place of what the panels hold. If `multiplies`, the thread's share of the inner product
     // of the two.
@@ -166,13 +172,19 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     };
     if (BACK && begins) store_product(state.inner_product(CN + cell, column, dhqk, dhhv), anchors + 1);
     int n = 0;
+    float unit = 1;  // of f16: what the state in registers is counted in (weights.cuh)
     for (int store = 0; store < stores + (BACK && given); ++store) {
         // Up to the border; who walks back begins with the last stretch, which may have fewer chunks.
         int end = BACK ? chunks - border(store) * ANCHOR_CHUNKS : border(store) * ANCHOR_CHUNKS;
         for (; n < end; ++n) {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
-            state.decay(place.weights);
+            if constexpr (is_f16<T>) {
+                unit = place.weights.unit;
+                state.decay(Gamma{place.weights.template carried<T>()});
+            } else {
+                state.decay(place.weights);
+            }
             state.take(place.z[group], reinterpret_cast<const T*>(place.weights.alpha));
             state.add_keys(place);
             wgmma_wait<0>();  // not once the next chunk is there: with C0 the assembler would make each wgmma wait for the last
@@ -186,12 +198,13 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         __syncwarp();
         if (lane == 0) mbarrier_arrive(&rounded[group]);
-        if (is_f16<T> && threadIdx.x % 128 == 0) scales[1ll * slot(store) * panels + panel] = scale;
+        if (is_f16<T> && threadIdx.x % 128 == 0) scales[1ll * slot(store) * panels + panel] = scale * unit;
         if (!has_other(store)) continue;
-        if (is_f16<T>) sum *= other_scales[1ll * other_slot(store) * panels + panel];
+        if (is_f16<T>) sum *= unit * other_scales[1ll * other_slot(store) * panels + panel];
         store_product(sum, border(store));
     }
     if (!BACK || !given) return;
+    if constexpr (is_f16<T>) state.multiply(unit);
     store_product(state.inner_product(C0 + cell, column, dhqk, dhhv), 0);
     if (wanted) state.end(dC0 + cell, column, dhqk, dhhv);
 }

@@ -3,6 +3,9 @@
 use lab_device::{DType, Device};
 use lab_families::qkv::sizes;
 use lab_families::vlstm;
+use lab_families::vlstm::f16_checks::{
+    infinite_in_f16_is_no_neighbour, small_input_gates_cost_no_digits,
+};
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
 use lab_harness::tensor::tensors;
 use lab_harness::{
@@ -19,6 +22,8 @@ pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
     a_heavy_state_is_remembered if takes_states,
     states_go_over_stretches if is_wide,
     a_state_beyond_f16_is_right if takes_states,
+    infinite_in_f16_is_no_neighbour if takes_batches,
+    small_input_gates_cost_no_digits if takes_batches,
 ];
 
 fn takes_batches(version: &dyn Version) -> bool {

@@ -7,6 +7,11 @@ use super::asserts::{
     assert_rows_under, assert_same_from, in_type, normalizer_grads, rounding_of, set_gate,
     with_gates,
 };
+use super::f16_checks::{
+    a_large_gradient_of_the_state_is_right_in_f16, gradients_of_gates_where_f16_overflows,
+    small_input_gates_between_states_in_f16, small_input_gates_in_f16, takes_f16,
+    takes_states_of_f16,
+};
 use super::overflow::{
     a_dot_that_is_not_needed_may_overflow, pairs_that_do_not_count_may_overflow,
     with_normalizer_grad,
@@ -80,6 +85,10 @@ pub static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
     what_comes_later_does_not_matter,
     pairs_that_do_not_count_may_overflow,
     a_dot_that_is_not_needed_may_overflow,
+    small_input_gates_in_f16 if takes_f16,
+    small_input_gates_between_states_in_f16 if takes_states_of_f16,
+    gradients_of_gates_where_f16_overflows if takes_f16,
+    a_large_gradient_of_the_state_is_right_in_f16 if takes_f16,
     large_problems,
     shapes_that_do_not_fit_are_refused,
     gates_that_do_not_fit_are_refused,

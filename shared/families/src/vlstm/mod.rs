@@ -10,6 +10,7 @@
 
 mod asserts;
 pub mod checks;
+pub mod f16_checks;
 mod magnitudes;
 pub mod overflow;
 mod packed;

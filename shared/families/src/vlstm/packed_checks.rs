@@ -2,6 +2,7 @@
 
 use lab_device::{DType, Device};
 
+use super::f16_checks::{small_input_gates_of_packed_f16, takes_f16};
 use super::packed_problem::{alone, cu_seqlens, packed_sizes, sequences_of};
 use lab_harness::suite::VersionCheck;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
@@ -17,6 +18,7 @@ pub(super) static FORWARD: &[VersionCheck] = version_checks![
 /// Of the forward and the backward pass.
 pub(super) static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
     gradients_of_lengths_around_borders,
+    small_input_gates_of_packed_f16 if takes_f16,
     neighbours_do_not_matter,
     sequences_that_do_not_fit_are_refused,
     ends_that_do_not_rise_harm_nothing,
