@@ -150,6 +150,8 @@ pub(crate) struct Thread {
     /// Whether it has come to a barrier of the block.
     pub(crate) has_met: bool,
     pub(crate) awaits: Await,
+    /// What its last `mbarrier.try_wait` in PTX has said no to.
+    pub(crate) refused: Await,
     pub(crate) comes: Comes,
     pub(crate) asks: Asks,
     pub(crate) wgmma: Asked,
@@ -198,6 +200,7 @@ impl Thread {
             last: 0,
             has_met: false,
             awaits: Await::default(),
+            refused: Await::default(),
             comes: Comes::default(),
             asks: Asks::default(),
             wgmma: Asked::default(),

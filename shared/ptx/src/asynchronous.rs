@@ -185,7 +185,7 @@ impl Call<'_> {
             "try_wait" | "test_wait" => {
                 let of_phase = if self.has("parity") { "uint32_t" } else { "uint64_t" };
                 let [place, phase] = [place(1)?, self.read(2, of_phase)?];
-                self.write(0, &format!("(emu_mbarrier_try_wait({place}, uint32_t({phase}), EMU_SCOPE_{scope}) != 0)"))
+                self.write(0, &format!("(emu_mbarrier_try_wait({place}, uint32_t({phase}), EMU_SCOPE_{scope} | EMU_GIVES_UP) != 0)"))
             }
             _ => None,
         }

@@ -79,7 +79,16 @@ def test_the_type_of_a_state(device):
         vlstm.mlstm(*draw((1, 2, 20, 32, 32), torch.float32, device), dtype_state=torch.float16)
 
 
-def test_float64_is_refused_with_its_reason(device):
+def test_a_step_and_the_checks_in_float64_are_refused_with_their_reason(device):
     tensors = draw((1, 2, 20, 32, 32), torch.float64, device)
     with pytest.raises(TypeError, match="got torch.float64, in which no kernel of the vLSTM computes"):
-        vlstm.mlstm(*tensors)
+        vlstm.check(*tensors)
+    state = [t.double() for t in draw_state((1, 2, 20, 32, 32), device)]
+    with pytest.raises(TypeError, match="got torch.float64, in which no kernel of the vLSTM computes"):
+        vlstm.mlstm_step(*(t[:, :, 0] for t in tensors), *state)
+
+
+def test_float64_is_not_mixed_with_others(device):
+    q, k, v, i, f = draw((1, 2, 20, 32, 32), torch.float64, device)
+    with pytest.raises(TypeError, match="k: expected torch.float64, got torch.float32"):
+        vlstm.mlstm(q, k.float(), v, i, f)

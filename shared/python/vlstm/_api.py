@@ -4,7 +4,7 @@ import numbers
 
 import torch
 
-from vlstm import _float32, _launch, _native, _ops, _quick
+from vlstm import _float32, _float64, _launch, _native, _ops, _quick
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _GRADIENTS = ("constant", "exact")
@@ -44,7 +44,10 @@ def mlstm(
     Source: Beck et al. 2024, arXiv 2405.04517.
 
     Args:
-        q, k: queries and keys (B, NH, S, DHQK), in float32, float16 or bfloat16, DHQK a multiple of 16.
+        q, k: queries and keys (B, NH, S, DHQK), in float32, float16 or bfloat16, DHQK a multiple of 16. In float64 no
+            kernel runs: PyTorch's own operations take all pairs of positions at once, of any DHQK and DHHV, which is for
+            `torch.autograd.gradcheck` and as a reference (`normalizer_grad="exact", eps=0`). Gates and states are float64
+            then, `version` and `chunk_size` say nothing, and what is returned is float64.
         v: values (B, NH, S, DHHV), of the same type, DHHV a multiple of 16.
         i, f: pre-activations of the input and the forget gate (B, NH, S). The kernels take them in float32; halves
             and float64 are converted. An f of -1e5 or less, -inf too, starts anew: nothing of what was before is left, and it has no
@@ -67,7 +70,7 @@ def mlstm(
             ValueError; on CUDA nothing waits for the device, where the kernels that run before these stop with a device-side
             assertion. It needs float16 or bfloat16, and a GPU of compute capability 9.0 (H100).
         dtype_state: the type in which c is returned, as `mlstm_step` keeps it: float32, or bfloat16 with q, k and v in
-            bfloat16.
+            bfloat16; of float64 it is float64 in any case.
 
     Returns:
         h (B, NH, S, DHHV) of the type of v. With `return_last_states` also (c, n, m), n and m in float32, of the shapes of
@@ -85,9 +88,12 @@ def mlstm(
         call = None if key is None else _quick.find(key)
         if call is not None:
             return _with_state(*call(q, k, v, i, f)) if call.last_states else call(q, k, v, i, f)
-    tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, cu_seqlens, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
+    if isinstance(q, torch.Tensor) and q.dtype == torch.float64:
+        state = c_initial, n_initial, m_initial
+        return _in_float64(q, k, v, i, f, state, return_last_states, float(eps), exact, cu_seqlens, dtype_state)
+    tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, cu_seqlens, autocast_kernel_dtype)
     _check_dtype_state(dtype_state, tensors[0].dtype)
     if tensors[0].shape[0] == 0 or tensors[0].shape[2] == 0:
         h, (c, *last) = _of_nothing(tensors)
@@ -106,6 +112,26 @@ def mlstm(
         return h
     c, n, m = last
     return _with_state(h, c.to(dtype_state), n, m)
+
+
+def _in_float64(q, k, v, i, f, state, return_last_states, eps, exact, cu_seqlens, dtype_state):
+    _check_all(q, k, v, i, f, *state, cu_seqlens, types=(torch.float64,))
+    _check_same_type(q, k, v)
+    if dtype_state not in (torch.float32, torch.float64):
+        raise TypeError(f"dtype_state: expected torch.float32 or torch.float64 with q in {q.dtype}, got {dtype_state}")
+    i, f = i.double(), f.double()
+    c, n, m = state
+    if c is not None:
+        c, n, m = c.double(), n.double(), m.reshape(c.shape[:2]).double()
+    if q.shape[0] == 0 or q.shape[2] == 0:
+        h, last = _of_nothing([q, k, v, i, f, c, n, m, cu_seqlens])
+        last = [t.double() for t in last]
+    elif cu_seqlens is not None:
+        _check_places(cu_seqlens, q.shape[2])
+        h, last = _float64.packed(q, k, v, i, f, None if c is None else (c, n, m), eps, exact, cu_seqlens)
+    else:
+        h, last = _float64.mlstm(q, k, v, i, f, None if c is None else (c, n, m), eps, exact)
+    return _with_state(h, *last) if return_last_states else h
 
 
 def _of_nothing(tensors):
@@ -274,13 +300,13 @@ def _either(all_of_them):
     return " or ".join(str(one) for one in all_of_them)
 
 
-def _check_tensor(name, tensor, first):
+def _check_tensor(name, tensor, first, floats=_FLOATS):
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
     if tensor.layout != torch.strided:
         raise TypeError(f"{name}: expected a dense tensor, got one of layout {tensor.layout}")
     # The gates are converted in any case.
-    types = (*_FLOATS, torch.float64) if name in ("i", "f") else _FLOATS
+    types = (*_FLOATS, torch.float64) if name in ("i", "f") or floats != _FLOATS and "_" in name else floats
     if tensor.dtype not in types:
         reason = ", in which no kernel of the vLSTM computes" if tensor.dtype == torch.float64 else ""
         raise TypeError(f"{name}: expected {_either(types)}, got {tensor.dtype}{reason}")
@@ -396,14 +422,14 @@ def _rows_in_float32(tensors):
     return tensors[:5] if tensors[5] is None else _float32.as_positions(*tensors[:8])
 
 
-def _check_all(q, k, v, i, f, c, n, m, cu_seqlens):
+def _check_all(q, k, v, i, f, c, n, m, cu_seqlens, types=_FLOATS):
     states = {"c_initial": c, "n_initial": n, "m_initial": m}
     given = {name: state for name, state in states.items() if state is not None}
     missing = [name for name in states if name not in given]
     if given and missing:
         raise ValueError(f"{missing[0]}: expected a tensor, as {next(iter(given))} is given, got None")
     for name, tensor in {"q": q, "k": k, "v": v, "i": i, "f": f, **given}.items():
-        _check_tensor(name, tensor, q)
+        _check_tensor(name, tensor, q, types)
     batch, heads, positions, keys = _shape_of("q", q, "B, NH, S, DHQK")
     values = _shape_of("v", v, "B, NH, S, DHHV")[3]
     _check_shape("k", k, (batch, heads, positions, keys))

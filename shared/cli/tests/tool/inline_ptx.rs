@@ -279,3 +279,44 @@ fn a_warpgroup_multiplies_numbers_of_eight_bits() {
     let (code, stdout, stderr) = app(&[&program.display().to_string(), "--arch", "sm_90a"]);
     assert_eq!((code, &stdout[..]), (0, "0 wrong\n"), "{stderr}");
 }
+
+/// A block whose second warp writes what the first one reads once a phase is complete.
+const LOOKS_AT_A_PHASE: &str = r#"
+__global__ void k(unsigned* out) {
+    __shared__ unsigned long long ready;
+    __shared__ unsigned box[32];
+    unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&ready)), done = 0;
+    if (threadIdx.x == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" :: "r"(at) : "memory");
+    __syncthreads();
+    if (threadIdx.x >= 32) {
+        box[threadIdx.x - 32] = threadIdx.x;
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(at) : "memory");
+    }
+    do {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(at) : "memory");
+    } while (!done);
+    out[threadIdx.x] = box[threadIdx.x % 32];
+}
+int main() {
+    unsigned* out;
+    cudaMalloc(&out, 64 * sizeof(unsigned));
+    k<<<1, 64>>>(out);
+    return cudaDeviceSynchronize();
+}
+"#;
+
+/// `try_wait` may say no before the phase is complete, on a GPU after some time: whoever does not ask again reads too soon.
+#[test]
+fn a_try_wait_whose_answer_nobody_looks_at_is_found() {
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("phase.cu").display().to_string();
+    std::fs::write(&file, LOOKS_AT_A_PHASE).unwrap();
+    let (code, out, told) = app(&[&file]);
+    assert_eq!(code, 0, "asked again: {out}{told}");
+    std::fs::write(&file, LOOKS_AT_A_PHASE.replace("while (!done)", "while (false)")).unwrap();
+    let (code, out, told) = app(&[&file]);
+    let told = out + &told;
+    assert_eq!(code, 3, "asked once: {told}");
+    assert!(told.contains("box["), "{told}");
+}

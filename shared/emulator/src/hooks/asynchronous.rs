@@ -222,7 +222,8 @@ pub(super) fn mbarrier_arrive(
 }
 
 /// Whether the phase of this parity is complete. Gives the turn away until it is, or until nothing else
-/// goes on.
+/// goes on. Where the scope says that it may give up, as PTX lets it, it says no to the first look at a
+/// phase that is not complete: whoever goes on in spite of that is found by what is not there yet.
 pub(super) fn mbarrier_try_wait(
     thread: &mut Running,
     barrier: *mut c_void,
@@ -230,18 +231,26 @@ pub(super) fn mbarrier_try_wait(
     scope: i32,
 ) -> i32 {
     let address = barrier as usize;
-    let scope = scope_of(thread, scope);
+    let gives_up = scope & abi::GIVES_UP != 0;
+    let scope = scope_of(thread, scope & !abi::GIVES_UP);
     initialised(thread, address);
     touch(thread, address, Kind::StrongRead, false);
     // SAFETY: it is a barrier, as was just seen, and one thread of a block runs at a time.
     let test = || unsafe { mbarrier::test(address, parity & 1) };
     let mut complete = test();
     let pc = thread.pc();
+    let looked_at = Await { address, parity: Some(parity & 1) };
+    if gives_up && complete == Ok(false) && thread.thread().refused != looked_at {
+        thread.thread().refused = looked_at;
+        yield_point(thread, 0);
+        return 0;
+    }
+    thread.thread().refused = Await::default();
     if complete == Ok(false) {
         if let Some((check, thread)) = thread.check() {
             check.trace_mbarrier(thread.index(), pc, address, Signal::Waits { phase: parity });
         }
-        thread.thread().awaits = Await { address, parity: Some(parity & 1) };
+        thread.thread().awaits = looked_at;
         thread.suspend(State::Mbarrier);
         complete = test();
     }

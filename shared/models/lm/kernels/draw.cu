@@ -20,11 +20,11 @@ using Mass = unsigned long long;
 
 // What one sequence asks for. recent: its last tokens, each once, and -1 where there are fewer.
 struct Draw {
-    float temperature, top_p, repetition;
+    double top_p;  // a float would be more or less, and keep another number of equal ones
+    float temperature, repetition;
     int top_k;  // 0 for all
     unsigned random[2];
-    int V;  // those that a text may have
-    int nothing;
+    int V;  // those that a text may have, at least one
     int recent[RECENT];
 };
 
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(THREADS)
     row.each_kept(kept, [&](int, Mass mass) { own += mass; });
     Mass ahead = before(own, all);
     if (draw.top_p < 1) {
-        Mass enough = static_cast<Mass>(ceil(static_cast<double>(draw.top_p) * static_cast<double>(all)));
+        Mass enough = static_cast<Mass>(ceil(draw.top_p * static_cast<double>(all)));
         kept = row.keep(kept, max(Mass(1), min(enough, all)), mass);
         own = 0;
         row.each_kept(kept, [&](int, Mass mass) { own += mass; });

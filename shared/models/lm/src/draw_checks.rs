@@ -80,6 +80,20 @@ pub(crate) fn tokens_are_drawn_as_often_as_they_are_likely(device: &Device) {
     }
 }
 
+/// Of equal logits as many are kept as their share says, not one more because a share is rounded.
+pub(crate) fn equal_logits_share_alike(device: &Device) {
+    let model = models(19)[1];
+    for (words, top_p, kept) in [(5, 0.6, 3), (10, 0.1, 1), (10, 0.3, 3), (5, 0.8, 4), (5, 0.81, 5)] {
+        let mut all = vec![-1e9; 19];
+        all[..words].fill(1.0);
+        let even = |n: usize| Draw::evenly(1.0, 19, (2 * n as u64 + 1) << 59).with_share(top_p);
+        let draws: Vec<Draw> = (0..16).map(even).collect();
+        let found = drawn(device, &model, DType::F32, &all, &draws);
+        assert_eq!(found.iter().max(), Some(&(kept - 1)), "{words} words, {top_p}: {found:?}");
+        assert!(draws.iter().map(|draw| draw.choose(&all)).eq(found), "on the host");
+    }
+}
+
 /// Rows without any number, and with one alone.
 pub(crate) fn rows_without_numbers_give_a_token(device: &Device) {
     let model = models(19)[1];
@@ -88,8 +102,10 @@ pub(crate) fn rows_without_numbers_give_a_token(device: &Device) {
         for nothing in [f64::NAN, f64::NEG_INFINITY] {
             let mut logits = vec![nothing; 19];
             only.iter().for_each(|at: &usize| logits[*at] = -3.0);
-            let found = drawn(device, &model, DType::F32, &logits, &[hot, Draw::likeliest(19)]);
+            let draws = [hot, Draw::likeliest(19)];
+            let found = drawn(device, &model, DType::F32, &logits, &draws);
             assert_eq!(found, [expected; 2], "{nothing}, {only:?}");
+            assert_eq!(draws.map(|draw| draw.choose(&logits)), [expected; 2], "on the host");
         }
     }
 }

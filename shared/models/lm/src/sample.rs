@@ -84,6 +84,7 @@ impl Sampler {
             }
         }
         let random = if temperature == 0.0 { 0 } else { self.random.random() };
+        let vocabulary = vocabulary.max(1);
         Draw { temperature, top_k, top_p, repetition, random, vocabulary, recent }
     }
 
@@ -109,6 +110,11 @@ impl Draw {
         Self { temperature, random, ..Self::likeliest(vocabulary) }
     }
 
+    /// The same of the likeliest tokens that have this probability together.
+    pub(crate) fn with_share(self, top_p: f64) -> Self {
+        Self { top_p, ..self }
+    }
+
     /// The token, from logits with their cap, in f64.
     ///
     /// # Panics
@@ -121,14 +127,15 @@ impl Draw {
                     if *logit > 0.0 { *logit / self.repetition } else { *logit * self.repetition };
             }
         }
-        // The same order for equal logits, on every machine.
-        let before = |a: &usize, b: &usize| all[*b].total_cmp(&all[*a]).then(a.cmp(b));
+        // What is no number comes last. The same order for equal logits, on every machine.
+        let of = |v: &usize| if all[*v].is_nan() { f64::NEG_INFINITY } else { all[*v] };
+        let before = |a: &usize, b: &usize| of(b).total_cmp(&of(a)).then(a.cmp(b));
         let first = (0..all.len()).min_by(before).expect("logits");
         if self.temperature == 0.0 {
             return first as i32;
         }
         let mass: Vec<f64> =
-            all.iter().map(|logit| ((logit - all[first]) / self.temperature).exp()).collect();
+            all.iter().map(|logit| ((logit - all[first]) / self.temperature).exp().max(0.0)).collect();
         let mut kept: Vec<usize> = (0..all.len()).collect();
         if self.top_k > 0 && self.top_k < kept.len() {
             kept.select_nth_unstable_by(self.top_k, before);
@@ -160,13 +167,13 @@ impl Draw {
     fn words(&self) -> [i32; WORDS] {
         let mut words = [0; WORDS];
         let bits = |x: f64| (x as f32).to_bits() as i32;
-        words[0] = bits(self.temperature);
-        words[1] = bits(self.top_p);
-        words[2] = bits(self.repetition);
-        words[3] = i32::try_from(self.top_k).unwrap_or(i32::MAX);
-        words[4] = self.random as i32;
-        words[5] = (self.random >> 32) as i32;
-        words[6] = i32::try_from(self.vocabulary).unwrap_or(i32::MAX);
+        let halves = |x: u64| [x as i32, (x >> 32) as i32];
+        words[..2].copy_from_slice(&halves(self.top_p.to_bits()));
+        words[2] = bits(self.temperature);
+        words[3] = bits(self.repetition);
+        words[4] = i32::try_from(self.top_k).unwrap_or(i32::MAX);
+        words[5..7].copy_from_slice(&halves(self.random));
+        words[7] = i32::try_from(self.vocabulary).unwrap_or(i32::MAX);
         words[8..].copy_from_slice(&self.recent);
         words
     }
