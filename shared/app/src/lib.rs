@@ -31,6 +31,7 @@ mod clusters;
 mod compiling;
 mod conditions;
 mod cuts;
+mod early;
 mod facts;
 mod fault;
 mod given;
@@ -69,6 +70,7 @@ pub use values::{Tensor, decode, read_tensor, write_tensors};
 
 /// A program or a kernel cannot be run.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A file cannot be read, or holds what is not understood.
     #[error("{}: {reason}", path.display())]

@@ -341,6 +341,7 @@ pub fn end_without_fail() {
 
 /// The program ends itself by `_exit` or `quick_exit`, which flush nothing.
 pub(crate) extern "C" fn end_at_once(status: c_int) {
+    crate::early::tell(status);
     if PROCESS.get() == Some(&std::process::id()) { report(status, None) } else { end_forked() }
 }
 

@@ -15,6 +15,7 @@ use crate::arch::Arch;
 use crate::clusters;
 use crate::compiling::Compiling;
 use crate::cuts::Cuts;
+use crate::early;
 use crate::fault;
 use crate::given::{Argument, BadArgument, Buffer, Component, Element, Fill, Role, Value};
 use crate::host::{self, HOST_TABLE};
@@ -236,6 +237,7 @@ impl Single {
         *running() = Some(Running { plan: self.plan, seed: settings.seed, ..Running::default() });
         if let Some(end) = settings.fault {
             fault::watch(Arc::clone(&self.module), end);
+            early::watch(end);
         }
         // SAFETY: those of this module, before anything else of it; it has no main.
         let early = unsafe { self.initialisers.run(&self.module, 0, std::ptr::null_mut()) };
@@ -244,6 +246,7 @@ impl Single {
             return Err(Error::File { path, reason: "a static initialiser throws".into() });
         }
         launch(&raw const GIVEN);
+        early::is_over();
         let done = running().take().unwrap_or_default();
         if let Some(refused) = done.refused {
             return Err(Error::Argument(refused));
@@ -741,7 +744,8 @@ unsafe extern "C" fn narrowed(argument: c_int, of_type: *const c_char, value: f6
     let of_type = unsafe { CStr::from_ptr(of_type) }.to_string_lossy();
     let title = running.plan[argument as usize].title();
     let expected = format!("a number that {of_type} holds");
-    running.refused.get_or_insert(BadArgument::new(title, expected, value.to_string()));
+    let got = if value.abs() < 1e18 { value.to_string() } else { format!("{value:e}") };
+    running.refused.get_or_insert(BadArgument::new(title, expected, got));
 }
 
 extern "C" fn ready() -> c_int {

@@ -80,13 +80,16 @@ static int quick_status;
 static void end_of_quick_exit() {
     if (emu::host) emu::host->end(quick_status);
 }
+extern "C" void emu_stop(const char*) __asm__("emu_trap");
 extern "C" void emu_quick_exit(int status) __asm__("quick_exit");
 extern "C" void emu_quick_exit(int status) {
+    if (emu::host && emu::host->in_kernel()) return emu_stop("it calls quick_exit, a function of the host");
     quick_status = status;
     reinterpret_cast<void (*)(int)>(dlsym(RTLD_NEXT, "quick_exit"))(status);
 }
 static void exit_at_once(int status) {
-    if (emu::host && !emu::host->in_kernel()) emu::host->end(status);
+    if (emu::host && emu::host->in_kernel()) return emu_stop("it calls _exit, a function of the host");
+    if (emu::host) emu::host->end(status);
     syscall(SYS_exit_group, status);
 }
 extern "C" void emu_exit_at_once(int status) __asm__("_exit");
@@ -102,7 +105,6 @@ __asm__(".hidden _exit, _Exit, quick_exit, printf");
 #pragma GCC push_options
 #pragma GCC optimize("optimize-sibling-calls")
 #endif
-extern "C" void emu_stop(const char*) __asm__("emu_trap");
 #define HOST_ONLY(result, name, parameters, arguments)                                           \
     __asm__(".hidden " #name);                                                                   \
     extern "C" __attribute__((weak)) result emu_host_##name parameters __asm__(#name);           \
@@ -128,6 +130,13 @@ HOST_ONLY(int, rand, (), ())
 HOST_ONLY(void, srand, (unsigned seed), (seed))
 HOST_ONLY(unsigned, sleep, (unsigned seconds), (seconds))
 HOST_ONLY(int, usleep, (unsigned microseconds), (microseconds))
+HOST_ONLY(int, puts, (const char* text), (text))
+HOST_ONLY(int, getpid, (), ())
+HOST_ONLY(int, kill, (int process, int signal), (process, signal))
+HOST_ONLY(int, execv, (const char* path, char* const* arguments), (path, arguments))
+HOST_ONLY(int, execvp, (const char* path, char* const* arguments), (path, arguments))
+HOST_ONLY(int, execve, (const char* path, char* const* arguments, char* const* all), (path, arguments, all))
+HOST_ONLY(long, syscall, (long number, long a, long b, long c, long d, long e, long f), (number, a, b, c, d, e, f))
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC pop_options
 #endif

@@ -139,6 +139,7 @@ impl Options {
 
 /// A launch was refused, or the kernel is wrong.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LaunchError {
     /// A size is zero or over its limit.
     #[error("{kernel}: {what}: expected 1 to {max}, got {got}")]

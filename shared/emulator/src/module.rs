@@ -23,6 +23,7 @@ use crate::symbols::{Symbols, is_stand_in};
 
 /// A kernel object could not be loaded, or has no such kernel.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ModuleError {
     /// The dynamic linker refused the object.
     #[error("loading the kernel object: {0}")]

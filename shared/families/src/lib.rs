@@ -3,6 +3,7 @@
 //!
 //! A [`Family`](lab_harness::Family) knows no kernel. A stage states its versions, and stands on the family that they
 //! compute.
+#![forbid(unsafe_code)]
 
 pub mod attention;
 pub mod lstm;

@@ -126,6 +126,38 @@ pub fn compile_in<S: AsRef<str>>(
     compile_with(&tools, source, names, globals, build, out)
 }
 
+/// Other code in place of a file's kernels: C++ behind the file's own text, which says what parameters are called and of
+/// which types they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Through<'a> {
+    /// The C++.
+    pub text: &'a str,
+    /// Of each instantiation the function in it that is run, which takes what its parameters convert to.
+    pub functions: &'a [String],
+    /// Of each global variable the one in it.
+    pub globals: &'a [String],
+}
+
+/// As [`compile_in`], with other code in place of the kernels.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_through<S: AsRef<str>>(
+    root: &Path,
+    source: &Path,
+    [names, globals]: [&[S]; 2],
+    through: Through<'_>,
+    build: Build,
+    out: &Path,
+) -> Result<Compiled, String> {
+    let source = &absolute(source)?;
+    let mut tools = Tools { compiler: compiler()?, root, common: None };
+    tools.common = Common::beside_build(&tools, build);
+    compile_text(&tools, source, build, out, |kernels| {
+        wrapper_text(source, names, globals, kernels, Some(through))
+    })
+}
+
 fn compile_with<S: AsRef<str>>(
     tools: &Tools<'_>,
     source: &Path,
@@ -134,12 +166,25 @@ fn compile_with<S: AsRef<str>>(
     build: Build,
     out: &Path,
 ) -> Result<Compiled, String> {
+    let source = &absolute(source)?;
+    compile_text(tools, source, build, out, |kernels| {
+        wrapper_text(source, names, globals, kernels, None)
+    })
+}
+
+fn compile_text(
+    tools: &Tools<'_>,
+    source: &Path,
+    build: Build,
+    out: &Path,
+    text: impl FnOnce(&signature::Kernels) -> String,
+) -> Result<Compiled, String> {
     // The compiler runs elsewhere: see `Tools::start`.
     let (source, out) = (&absolute(source)?, &absolute(out)?);
     let object = out.join(build.file_name(&stem(source)));
     let wrapper = object.with_extension("cpp");
     let kernels = signature::kernels(&texts(source, &tools.root.join("shared/cuda"))?);
-    write(&wrapper, &wrapper_text(source, names, globals, &kernels))?;
+    write(&wrapper, &text(&kernels))?;
     let assembly = object.with_extension("s");
     let said = tools.assemble(&wrapper, &assembly, &kernel_flags(tools.root), build, source)?;
     let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
@@ -309,12 +354,19 @@ impl Tools<'_> {
     }
 }
 
+/// A kernel with the parameters of one function and the code of another.
+const THROUGH: &str = "namespace emu_through {
+template <auto F, auto G> struct Call;
+template <class... A, void (*F)(A...), auto G> struct Call<F, G> { static void call(A... a) { G(a...); } };
+}";
+
 /// The file that is compiled: the shim, the kernels, and the tables by which they are found.
 fn wrapper_text<S: AsRef<str>>(
     source: &Path,
     names: &[S],
     globals: &[S],
     kernels: &signature::Kernels,
+    through: Option<Through<'_>>,
 ) -> String {
     let mut text = String::from("#include \"emulator.h\"\n");
     let mut line = |line: String| {
@@ -329,25 +381,36 @@ fn wrapper_text<S: AsRef<str>>(
             line(definition);
         }
     }
+    if let Some(through) = through {
+        line(through.text.to_owned());
+        line(THROUGH.to_owned());
+    }
     line("#define EMU_VISIBLE extern \"C\" __attribute__((visibility(\"default\")))".into());
     line("EMU_VISIBLE const EmuExport emu_exports[];".into());
     line("EMU_VISIBLE const unsigned emu_export_count;".into());
     line("const EmuExport emu_exports[] = {".into());
-    for name in names.iter().map(AsRef::as_ref) {
+    for (n, name) in names.iter().map(AsRef::as_ref).enumerate() {
         let kernel = kernels.get(signature::kernel_of(name)).cloned().unwrap_or_default();
         let block = match kernel.block(signature::kernel_of(name), name) {
             Some([_, threads, shared]) => format!("({threads}), ({shared})"),
             None => "0, 0".into(),
         };
         let parameters = kernel.parameters.join(",");
-        line(format!("    EMU_EXPORT({name:?}, {parameters:?}, {block}, {name}),"));
+        let function = match through {
+            Some(through) => {
+                format!("::emu_through::Call<&{name}, &{}>::call", through.functions[n])
+            }
+            None => name.to_owned(),
+        };
+        line(format!("    EMU_EXPORT({name:?}, {parameters:?}, {block}, {function}),"));
     }
     line(format!("}};\nconst unsigned emu_export_count = {};", names.len()));
     line("EMU_VISIBLE const EmuGlobal emu_globals[];".into());
     line("EMU_VISIBLE const unsigned emu_global_count;".into());
     line("const EmuGlobal emu_globals[] = {".into());
-    for name in globals.iter().map(AsRef::as_ref) {
-        line(format!("    {{{name:?}, (void*)&{name}, sizeof {name}}},"));
+    for (n, name) in globals.iter().map(AsRef::as_ref).enumerate() {
+        let own = through.map_or(name, |through| &through.globals[n]);
+        line(format!("    {{{name:?}, (void*)&{own}, sizeof {own}}},"));
     }
     line("    {nullptr, nullptr, 0}};".into());
     line(format!("const unsigned emu_global_count = {};", globals.len()));

@@ -53,7 +53,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use compile::compile_sharing;
-pub use compile::{Compiled, Program, compile, compile_in, compile_program, compiler};
+pub use compile::{
+    Compiled, Program, Through, compile, compile_in, compile_program, compile_through, compiler,
+};
 pub use first_use::{EmbeddedSource, Made, compile_embedded};
 pub use tools::Build;
 use tools::no_compiler;

@@ -8,6 +8,7 @@
 //! Parameters (names, shapes, first values) ──▶ Tape ── layers ──▶ Plan: forward … loss … backward
 //!                                               └ one arena each: weights, gradients, moments
 //! ```
+#![forbid(unsafe_code)]
 
 mod attention;
 mod few;

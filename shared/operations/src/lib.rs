@@ -7,6 +7,7 @@
 //! ```text
 //! slots, sizes, options ── choose ──▶ version ── plan, cut in two ──▶ parts ── Plan::include ──▶ launches of the caller's plan
 //! ```
+#![forbid(unsafe_code)]
 
 mod attention;
 mod attention_rows;

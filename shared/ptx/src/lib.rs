@@ -15,6 +15,7 @@
 //! ```
 //!
 //! What is not known is refused by its name and line, before anything runs.
+#![forbid(unsafe_code)]
 
 mod asynchronous;
 mod conversions;

@@ -67,12 +67,12 @@ def test_an_output_that_is_not_written_is_a_finding(axpy):
 @pytest.mark.parametrize(
     ("kernel", "arguments", "options", "error", "message"),
     [
-        ("none", [], {}, ValueError, "--kernel: expected one of axpy, forgets, spins, got 'none'"),
+        ("none", [], {}, ValueError, "^kernel: expected one of axpy, forgets, spins, got 'none'"),
         ("forgets", [np.ones(2, complex)], {}, ValueError, "0: expected an array of float64, .*, got complex128"),
         ("forgets", {"z": 1}, {}, ValueError, "argument z: expected one of y"),
         ("forgets", [np.ones(4, np.float32)], {"order": "none"}, ValueError, "order: expected"),
         ("forgets", ["nonsense("], {}, ValueError, "argument y: expected C\\+\\+ that compiles"),
-        ("spins", [np.zeros(1, np.int32)], {"timeout": 2, "block": 1}, TimeoutError, "--timeout: expected an end within 2 s"),
+        ("spins", [np.zeros(1, np.int32)], {"timeout": 2, "block": 1}, TimeoutError, "^timeout: expected an end within 2 s"),
     ],
 )
 def test_what_is_refused(axpy, kernel, arguments, options, error, message):
@@ -103,6 +103,11 @@ def test_numbers_of_64_bits_and_numbers_that_do_not_fit(tmp_path):
             store(wrong)
     with pytest.raises(ValueError, match="argument mask: expected a number that unsigned holds, got 0.5"):
         store(1, 0.5)
+    with pytest.raises(ValueError, match="argument x: expected a number that float holds, got 1e300"):
+        store(1, 1, 1e300)
+    assert store(1, 1, 3.3)[2] == 3
+    with pytest.raises(ValueError, match="1: expected a whole number of 64 bits, got 18446744073709551616"):
+        store(2**64)
 
 
 def test_no_pytorch_is_needed():

@@ -88,11 +88,11 @@ def check_kernel(
             options += ["--let", f"{name}=" + described(name, value, arrays, given)]
         if arrays:
             save_file(arrays, given)
-        options += ["--kernel", kernel, "--grid", sizes(grid), "--block", sizes(block)]
+        options += [f"--kernel={kernel}", f"--grid={sizes(grid)}", f"--block={sizes(block)}"]
         single = {"--shared": shared, "--cluster": cluster, "--std": std, "--arch": arch, "--order": order, "--seed": seed,
                   "--timeout": timeout, "--memory": memory}  # fmt: skip
         for option, value in single.items():
-            options += [] if value is None else [option, str(value)]
+            options += [] if value is None else [f"{option}={value}"]
         options += (["--cooperative"] if cooperative else []) + (["--strict"] if strict else [])
         for option, values in (("-I", include), ("-D", define)):
             for value in [values] if isinstance(values, (str, os.PathLike)) else values:
@@ -109,9 +109,11 @@ def refuse_failures(report, text):
     if code == FINDINGS:
         raise with_findings(report)
     if code != 0:
+        said = report.get("error", text)
+        raised = ValueError if code == USAGE else TimeoutError if "--timeout" in said else RuntimeError
         # What is an option of the tool is an argument here.
-        said = re.sub(r"--(?:arg|let) (?=\w)", "argument ", report.get("error", text))
-        raise (ValueError if code == USAGE else TimeoutError if "--timeout" in said else RuntimeError)(said)
+        said = re.sub(r"--(?:arg|let) (?=\w)", "argument ", said)
+        raise raised(re.sub(r"--(?=[a-z]+: expected)", "", said))
 
 
 def described(name, value, arrays, file):
@@ -126,7 +128,9 @@ def described(name, value, arrays, file):
     if isinstance(value, (bool, numpy.bool_)):
         return str(bool(value)).lower()
     if isinstance(value, (int, numpy.integer)):
-        return str(int(value))
+        if not -(2**63) <= value < 2**64:
+            raise ValueError(f"{name}: expected a whole number of 64 bits, got {value}")
+        return str(int(value)) + ("u" if value >= 2**63 else "")
     if isinstance(value, (float, numpy.floating)):
         return {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}.get(repr(float(value)), repr(float(value)))
     array = numpy.ascontiguousarray(value)

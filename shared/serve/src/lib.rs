@@ -11,6 +11,7 @@
 //! ```
 //!
 //! There is no authentication: the server listens on the loopback interface unless it is told otherwise.
+#![forbid(unsafe_code)]
 
 mod answer;
 mod connections;

@@ -3,6 +3,7 @@
 //! A model that writes reads each weight once a token, and multiplies it with a number of each sequence. [`FewRows`] is such a
 //! product as an operation: y = x Wᵀ + r, with W of halves, f32, or int8 with a scale for each output channel ([`quantize_rows`]);
 //! or y = silu(x Wgᵀ) ⊙ (x Wuᵀ) in one launch.
+#![forbid(unsafe_code)]
 
 mod checks;
 mod dequantize;

@@ -6,6 +6,7 @@
 //! An operation is a struct of slots and sizes that adds its launches to a plan: [`RmsNorm`], [`GatedHeadNorm`], [`SwiGlu`],
 //! [`SoftCapGates`], [`Embedding`], [`CrossEntropy`], [`AdamW`], [`SplitHeads`], [`MergeHeads`], [`Rope`], [`AppendToCache`], [`Dropout`], [`Widen`]. Each is also a version of this
 //! stage by itself.
+#![forbid(unsafe_code)]
 
 mod adamw;
 mod append;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::Common;
-use crate::commands::{bundle, compile, corpus, exercise, history, mutate, trace};
+use crate::commands::{bundle, compile, corpus, doors, exercise, history, mutate, trace};
 use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
@@ -26,6 +26,8 @@ pub(crate) enum Command {
     /// Judges every exercise as it is given, and its solution
     #[command(mut_arg("all", |a| a.hide(false)), mut_arg("part", |a| a.hide(false)), mut_arg("counted", |a| a.hide(false)))]
     Exercise(exercise::Arguments),
+    /// Kernels by way of the PTX that NVRTC makes of them: objects that stand in for the embedded ones
+    Doors(doors::Arguments),
     /// Packs the tool for a GPU machine that has no Rust
     Bundle {
         /// The directory to fill
@@ -48,6 +50,7 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::History(arguments) => history::run(common, arguments),
         Command::Compile(arguments) => compile::run(common, arguments),
         Command::Exercise(arguments) => exercise::run(common, arguments),
+        Command::Doors(arguments) => doors::run(common, arguments),
         Command::Bundle { directory } => bundle::run(common, directory),
     }
 }

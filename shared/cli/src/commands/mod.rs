@@ -17,6 +17,7 @@ pub(crate) mod corpus;
 pub(crate) mod dev;
 pub(crate) mod devices;
 pub(crate) mod doctor;
+pub(crate) mod doors;
 pub(crate) mod exercise;
 pub(crate) mod history;
 pub(crate) mod list;

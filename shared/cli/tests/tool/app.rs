@@ -1181,26 +1181,31 @@ fn a_compilation_ends_at_its_limit_and_with_the_tool() {
 /// nvcc refuses them; here the kernel stops, at its line. The program's own calls are the C library's.
 #[test]
 fn a_kernel_calls_no_function_of_the_host() {
-    let text = "#include <csetjmp>\n#include <cstdio>\n#include <cstdlib>\nstatic jmp_buf back;\n\
+    let text = "#include <csetjmp>\n#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\nstatic jmp_buf back;\n\
         __global__ void calls(int which, int* x) { switch (which) {\n\
           case 1: exit(0);\n\
           case 2: system(\"echo ran\"); break;\n\
           case 3: longjmp(back, 1);\n\
-          case 4: *x = rand(); } }\n\
+          case 4: *x = rand(); break;\n\
+          case 5: _exit(0);\n\
+          case 6: quick_exit(0);\n\
+          case 7: *x = getpid(); break;\n\
+          case 8: syscall(231, 0L, 0L, 0L, 0L, 0L, 0L); } }\n\
         int main(int count, char**) { int* x; cudaMalloc(&x, 4); if (setjmp(back)) puts(\"jumped\");\n\
           calls<<<1, 1>>>(count - 1, x); cudaDeviceSynchronize(); srand(3);\n\
           static bool again; if (!again) { again = true; longjmp(back, 1); }\n\
           fflush(stdout); system(\"echo end\"); exit(rand() < 0); }\n";
     let of = |which: usize| {
-        let words = ["--", "1", "2", "3", "4"];
+        let words = ["--", "1", "2", "3", "4", "5", "6", "7", "8"];
         run_files(&[("main.cu", text)], &words[..=which])
     };
     assert_eq!(of(0).1, "jumped\nend\n");
-    for (which, name) in ["exit", "system", "longjmp", "rand"].into_iter().enumerate() {
+    let names = ["exit", "system", "longjmp", "rand", "_exit", "quick_exit", "getpid", "syscall"];
+    for (which, name) in names.into_iter().enumerate() {
         let (code, stdout, stderr) = of(which + 1);
         assert_eq!((code, &stdout[..]), (3, "jumped\nend\n"), "{stderr}");
         let said = format!("the kernel stopped itself: it calls {name}, a function of the host");
-        let line = format!("stopped at main.cu:{}:", which + 6);
+        let line = format!("stopped at main.cu:{}:", which + 7);
         assert!(stderr.contains(&said) && stderr.contains(&line), "{said} {line}: {stderr}");
     }
 }

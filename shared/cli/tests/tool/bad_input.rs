@@ -871,6 +871,18 @@ fn results_go_through_links_and_pipes() {
     assert_eq!(reader.join().unwrap(), std::fs::read(&file).unwrap());
     run(Path::new("/dev/null"));
     assert!(!Path::new("/dev/null").metadata().unwrap().is_file());
+    // A training writes files beside it.
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for words in [
+        ["lstm", "train", "--data", "sine"],
+        ["mlp", "train", text, "--seed=1"],
+        ["lm", "train", text, "--seed=1"],
+    ] {
+        let output = lab().args(words).args(["--out", "/dev/null"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains("--out: expected a file, beside which others"), "{words:?}: {said}");
+    }
 }
 
 #[test]

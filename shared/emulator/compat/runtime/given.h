@@ -32,9 +32,14 @@ template <class T> void given_scalar(const EmuGiven& given, int argument, const 
     if constexpr (std::is_arithmetic<T>::value) given.scalar(argument, double(value));
 }
 
-// Whether an integer type has a value, as one with a sign or without: -1 and 0xffffffff are masks of either.
+// Whether a type has a value, an integer one as one with a sign or without: -1 and 0xffffffff are masks of either.
 template <class P, class T> bool holds(T value) {
-    if constexpr (std::is_floating_point<P>::value || std::is_same<P, bool>::value) return true;
+    if constexpr (std::is_same<P, bool>::value) return true;
+    else if constexpr (std::is_floating_point<P>::value) {
+        // Rounded, but not made infinite.
+        double all = double(value);
+        return !(all - all == 0) || (all <= double(std::numeric_limits<P>::max()) && all >= -double(std::numeric_limits<P>::max()));
+    }
     else if constexpr (std::is_floating_point<T>::value) {
         const double two = 2, all = std::is_signed<P>::value ? -double(std::numeric_limits<P>::min()) : 0;
         const double most = all > 0 ? all : (double(std::numeric_limits<P>::max() / 2) + 1) * two;

@@ -40,10 +40,7 @@ static CHECKS: &[Check] = &[
         name: "tokens_are_drawn_as_often_as_they_are_likely",
         run: draw_checks::tokens_are_drawn_as_often_as_they_are_likely,
     },
-    Check {
-        name: "equal_logits_share_alike",
-        run: draw_checks::equal_logits_share_alike,
-    },
+    Check { name: "equal_logits_share_alike", run: draw_checks::equal_logits_share_alike },
     Check {
         name: "rows_without_numbers_give_a_token",
         run: draw_checks::rows_without_numbers_give_a_token,

@@ -83,7 +83,8 @@ pub(crate) fn tokens_are_drawn_as_often_as_they_are_likely(device: &Device) {
 /// Of equal logits as many are kept as their share says, not one more because a share is rounded.
 pub(crate) fn equal_logits_share_alike(device: &Device) {
     let model = models(19)[1];
-    for (words, top_p, kept) in [(5, 0.6, 3), (10, 0.1, 1), (10, 0.3, 3), (5, 0.8, 4), (5, 0.81, 5)] {
+    for (words, top_p, kept) in [(5, 0.6, 3), (10, 0.1, 1), (10, 0.3, 3), (5, 0.8, 4), (5, 0.81, 5)]
+    {
         let mut all = vec![-1e9; 19];
         all[..words].fill(1.0);
         let even = |n: usize| Draw::evenly(1.0, 19, (2 * n as u64 + 1) << 59).with_share(top_p);

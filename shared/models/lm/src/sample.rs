@@ -134,8 +134,10 @@ impl Draw {
         if self.temperature == 0.0 {
             return first as i32;
         }
-        let mass: Vec<f64> =
-            all.iter().map(|logit| ((logit - all[first]) / self.temperature).exp().max(0.0)).collect();
+        let mass: Vec<f64> = all
+            .iter()
+            .map(|logit| ((logit - all[first]) / self.temperature).exp().max(0.0))
+            .collect();
         let mut kept: Vec<usize> = (0..all.len()).collect();
         if self.top_k > 0 && self.top_k < kept.len() {
             kept.select_nth_unstable_by(self.top_k, before);

@@ -190,7 +190,9 @@ impl Settings {
     }
 
     pub(super) fn config(&self, dtype: DType) -> Config {
-        let Self { steps, lr, warm_up, weight_decay, clip, seed, in_order, dropout, z_loss, .. } = *self;
+        let Self {
+            steps, lr, warm_up, weight_decay, clip, seed, in_order, dropout, z_loss, ..
+        } = *self;
         let (after_warm_up, min) = (steps.saturating_sub(warm_up).max(1), 0.1 * lr);
         let decay = match self.schedule {
             ScheduleName::Constant => Decay::Constant,

@@ -20,9 +20,8 @@ use super::ranks::Ranks;
 use super::saved::{self, Look, Notes};
 use super::settings::Settings;
 use super::texts::{self, Corpus, Split};
-use crate::commands::run::check_target;
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
-use crate::commands::training::{beside, digits, name};
+use crate::commands::training::{beside, check_targets, digits, name};
 use crate::failure::Failure;
 use crate::plot::lines::{Axes, lines};
 use crate::plot::{self, Curve};
@@ -131,9 +130,7 @@ fn prepare(settings: Settings, arguments: &Arguments, ranks: &Ranks) -> Result<P
     }
     let split = Split::new(&corpus, settings.held_out, settings.sizes.window)?;
     if ranks.is_first() {
-        for path in [out, &beside(out, "loss.svg"), &beside(out, "log.jsonl")] {
-            check_target(path)?;
-        }
+        check_targets(out, &[&beside(out, "loss.svg"), &beside(out, "log.jsonl")])?;
         let kept = saved::tokenizer_file(out);
         if corpus.tokenizer.is_none() && kept.exists() {
             let expected = format!("none beside {}, whose tokens are bytes", out.display());

@@ -14,10 +14,9 @@ use super::report;
 use super::saved::{self, Notes};
 use super::settings::Settings;
 use super::source::Source;
-use crate::commands::run::check_target;
 use crate::commands::training::history::{Entry, History};
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
-use crate::commands::training::{bar, beside, estimate, name, note_replaced};
+use crate::commands::training::{bar, beside, check_targets, estimate, name, note_replaced};
 use crate::failure::Failure;
 use crate::plot;
 use crate::{Common, own};
@@ -61,9 +60,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         None => Settings::new(options)?,
     };
     let source = Source::load(&settings)?;
-    for path in [out, &state, &curve] {
-        check_target(path)?;
-    }
+    check_targets(out, &[&state, &curve])?;
     note_replaced(out, *resume);
     let device = common.open()?;
     let data = source.data();

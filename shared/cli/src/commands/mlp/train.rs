@@ -12,10 +12,11 @@ use serde_json::json;
 use super::corpus::Corpus;
 use super::saved::{self, Notes};
 use super::settings::Settings;
-use crate::commands::run::check_target;
 use crate::commands::training::history::{Entry, History};
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
-use crate::commands::training::{bar, beside, digits, estimate, name, note_replaced, seconds};
+use crate::commands::training::{
+    bar, beside, check_targets, digits, estimate, name, note_replaced, seconds,
+};
 use crate::failure::Failure;
 use crate::plot;
 use crate::{Common, own};
@@ -62,9 +63,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let curve = beside(out, "loss.svg");
     let begun = if *resume { Some(stopped(&state, settings)?) } else { None };
     let corpus = Corpus::load(settings, begun.as_ref().map(|(_, notes)| &notes.vocabulary))?;
-    for path in [out, &state, &curve] {
-        check_target(path)?;
-    }
+    check_targets(out, &[&state, &curve])?;
     note_replaced(out, *resume);
     let device = common.open()?;
     let starts = corpus.starts();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use lab_checker::check_target;
 use lab_training::Error;
 
 use crate::failure::Failure;
@@ -45,6 +46,18 @@ pub(crate) fn bar(epochs: usize, done: usize, steps_per_epoch: usize) -> Progres
     let template = "{wide_bar} {pos}/{len} steps, {eta} left";
     bar.set_style(ProgressStyle::with_template(template).expect("a template"));
     bar
+}
+
+/// Refuses files that cannot be written: the model's, which is a file or none yet, and those beside it.
+pub(crate) fn check_targets(out: &Path, others: &[&Path]) -> Result<(), Failure> {
+    if std::fs::metadata(out).is_ok_and(|found| !found.is_file()) {
+        let expected = "a file, beside which others are written";
+        return Err(lab_harness::Error::bad("--out", expected, out.display()).into());
+    }
+    for path in [out].iter().chain(others) {
+        check_target(path)?;
+    }
+    Ok(())
 }
 
 /// Said before a training begins anew where a model lies already.

@@ -1,0 +1,110 @@
+//! `lab dev doors`: the lab's own kernels by the other door of the emulator. NVRTC makes PTX of them, which becomes C++ again: what
+//! Triton's kernels go through. The objects stand in for the embedded ones (`LAB_KERNEL_OBJECTS`), so that any command runs on them.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use lab_device::nvrtc::Nvrtc;
+use lab_device::{Build, KernelSource};
+use lab_kernel_build::{Through, compile_through};
+use lab_ptx::{Module, SCOPE};
+use serde_json::json;
+
+use crate::Common;
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Stages; all where none is named
+    stages: Vec<String>,
+    /// The directory for the objects, of which LAB_KERNEL_OBJECTS is to be told
+    #[arg(long, value_name = "DIR")]
+    write: PathBuf,
+    /// What the PTX is made for
+    #[arg(long, default_value = "sm_90a")]
+    arch: String,
+    /// Only kernels of this file, such as kernels/sum.cu; may be repeated
+    #[arg(long)]
+    source: Vec<String>,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    common.selector()?;
+    let nvrtc = Nvrtc::get().map_err(|e| Failure::Unavailable(e.to_string()))?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    if !root.join("shared/cuda").is_dir() {
+        let reason =
+            "expected the tree of sources that this tool was built from, which is not there";
+        return Err(Failure::Unavailable(reason.into()));
+    }
+    let refuse = |e| Failure::file(&arguments.write, e);
+    std::fs::create_dir_all(&arguments.write).map_err(refuse)?;
+    let stages: Vec<_> = match &arguments.stages[..] {
+        [] => crate::STAGES.to_vec(),
+        some => some.iter().map(|name| crate::stage(name)).collect::<Result<_, _>>()?,
+    };
+    let wanted = |source: &&KernelSource| {
+        let of_file = |file: &String| source.place.ends_with(file.as_str());
+        arguments.source.is_empty() || arguments.source.iter().any(of_file)
+    };
+    let mut failed = Vec::new();
+    let mut made = 0;
+    for source in stages.iter().flat_map(|stage| stage.kernels.iter().copied()).filter(wanted) {
+        let start = Instant::now();
+        match write_object(nvrtc, source, &root, arguments) {
+            Ok(()) => made += source.instantiations.len(),
+            Err(message) => failed.push(format!("{}: {message}", source.place)),
+        }
+        eprintln!("{} in {:.1} s", source.place, start.elapsed().as_secs_f64());
+    }
+    if common.json {
+        println!("{}", json!({ "instantiations": made, "failed": failed }));
+    } else {
+        println!("{made} instantiations by way of their PTX, in {}", arguments.write.display());
+    }
+    match &failed[..] {
+        [] => Ok(()),
+        all => Err(Failure::Wrong(all.join("\n"))),
+    }
+}
+
+/// The object of one file for the checks; the message says what was not understood.
+fn write_object(
+    nvrtc: &Nvrtc,
+    source: &KernelSource,
+    root: &Path,
+    Arguments { write, arch, .. }: &Arguments,
+) -> Result<(), String> {
+    let ptx = nvrtc.unfused_ptx(source, source.instantiations, arch).map_err(|e| e.to_string())?;
+    let name = PathBuf::from(format!("{}.ptx", source.place));
+    let place = |file: &str| file.to_owned();
+    let module = Module::read(&ptx.text, &name, &place).map_err(|e| e.to_string())?;
+    let translated = module.translate();
+    let function = |instantiation: &&str| {
+        let symbol = ptx.symbols.get(*instantiation).ok_or("NVRTC has no symbol for it")?;
+        let entry = translated.entries.iter().find(|entry| entry.name == *symbol);
+        let entry = entry.ok_or_else(|| format!("{symbol} is no kernel of the module"))?;
+        match &entry.refusal {
+            Some(refusal) => Err(format!("{instantiation}: {refusal}")),
+            None => Ok(format!("::{SCOPE}::{}", entry.cpp_name)),
+        }
+    };
+    let functions = source.instantiations.iter().map(function);
+    let functions: Vec<String> = functions.collect::<Result<_, String>>()?;
+    let global = |name: &&str| {
+        let found = translated.variables.iter().find(|variable| variable.name == **name);
+        let found = found.ok_or_else(|| format!("{name} is no variable of the module"))?;
+        Ok(format!("::{SCOPE}::{}", found.cpp_name))
+    };
+    let globals: Vec<String> = source.globals.iter().map(global).collect::<Result<_, String>>()?;
+    let helpers = root.join("shared/emulator/compat/ptx.h");
+    let text = format!("#include {:?}\n{}", helpers.display().to_string(), translated.text);
+    let out = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let through = Through { text: &text, functions: &functions, globals: &globals };
+    let file = root.join(source.place);
+    let names = [source.instantiations, source.globals];
+    let object = compile_through(root, &file, names, through, Build::Checked, out.path())?.object;
+    let to = write.join(source.object_file(".checked"));
+    std::fs::copy(&object, &to).map(drop).map_err(|e| format!("{}: {e}", to.display()))
+}
