@@ -50,7 +50,7 @@ pub(crate) fn bar(epochs: usize, done: usize, steps_per_epoch: usize) -> Progres
 
 /// Refuses files that cannot be written: the model's, which is a file or none yet, and those beside it.
 pub(crate) fn check_targets(out: &Path, others: &[&Path]) -> Result<(), Failure> {
-    if std::fs::metadata(out).is_ok_and(|found| !found.is_file()) {
+    if std::fs::metadata(out).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
         let expected = "a file, beside which others are written";
         return Err(lab_harness::Error::bad("--out", expected, out.display()).into());
     }
