@@ -4,8 +4,11 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Says why the process ends, with its exit code, and ends it.
+type End = fn(String, i32);
+
 /// The process that waits for the launch, and what tells an end that comes before.
-static WATCH: OnceLock<(u32, fn(String, i32))> = OnceLock::new();
+static WATCH: OnceLock<(u32, End)> = OnceLock::new();
 static OVER: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
@@ -13,7 +16,7 @@ unsafe extern "C" {
 }
 
 /// Tells ends from here on by `end`, which does not return.
-pub(crate) fn watch(end: fn(String, i32)) {
+pub(crate) fn watch(end: End) {
     if WATCH.set((std::process::id(), end)).is_ok() {
         // SAFETY: a function that takes nothing of this one's.
         unsafe { on_exit(ended, std::ptr::null_mut()) };

@@ -99,12 +99,41 @@ fn write_object(
     };
     let globals: Vec<String> = source.globals.iter().map(global).collect::<Result<_, String>>()?;
     let helpers = root.join("shared/emulator/compat/ptx.h");
-    let text = format!("#include {:?}\n{}", helpers.display().to_string(), translated.text);
+    let module = with_dynamic_shared(&translated.text);
+    let text = format!("#include {:?}\n{module}", helpers.display().to_string());
     let out = tempfile::tempdir().map_err(|e| e.to_string())?;
     let through = Through { text: &text, functions: &functions, globals: &globals };
     let file = root.join(source.place);
     let names = [source.instantiations, source.globals];
-    let object = compile_through(root, &file, names, through, Build::Checked, out.path())?.object;
+    let compiled = compile_through(root, &file, names, through, Build::Checked, out.path());
+    let first =
+        |said: String| said.lines().find(|l| l.contains("error")).unwrap_or(&said).to_owned();
+    let object = compiled.map_err(first)?.object;
     let to = write.join(source.object_file(".checked"));
     std::fs::copy(&object, &to).map(drop).map_err(|e| format!("{}: {e}", to.display()))
+}
+
+/// The module's text, in which dynamic shared memory is what the emulator has for it: CUDA's own declaration of it is no C++.
+fn with_dynamic_shared(text: &str) -> String {
+    let line = |line: &str| {
+        let declared = line.trim_start().strip_prefix("extern __shared__ ");
+        let name = declared.and_then(|rest| rest.strip_suffix("[];")?.rsplit(' ').next());
+        match name {
+            Some(name) => format!("char* {name} = (char*)emu_dynamic_shared();\n"),
+            None => format!("{line}\n"),
+        }
+    };
+    text.lines().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dynamic_shared_memory_is_the_emulators() {
+        let text = "int x;\nextern __shared__ __align__(16) char all[];\n";
+        let expected = "int x;\nchar* all = (char*)emu_dynamic_shared();\n";
+        assert_eq!(with_dynamic_shared(text), expected);
+    }
 }
