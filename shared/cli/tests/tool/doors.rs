@@ -78,3 +78,26 @@ fn both_doors_leave_the_same_bits() {
         assert!(own == other, "{kernel}: the doors differ");
     }
 }
+
+/// Every problem of a stage, and every check of its accesses, on the PTX of its kernels.
+#[test]
+#[ignore = "takes long: --include-ignored runs it"]
+fn a_suite_passes_by_the_other_door() {
+    if let Err(error) = Nvrtc::get() {
+        assert!(std::env::var_os("LAB_REQUIRE_NVRTC").is_none(), "NVRTC was required: {error}");
+        println!("skipped, no NVRTC here: {error}");
+        return;
+    }
+    let here = tempfile::tempdir().unwrap();
+    let lab = || Command::cargo_bin("lab").unwrap();
+    let made = lab().args(["dev", "doors", "playg", "--write"]).arg(here.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&[made.stdout, made.stderr].concat()).into_owned();
+    assert!(made.status.success() && told.contains("104 instantiations"), "{told}");
+    let suite = lab()
+        .env("LAB_KERNEL_OBJECTS", here.path())
+        .args(["selftest", "playg", "--device", "emulator", "--quick"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&[suite.stdout, suite.stderr].concat()).into_owned();
+    assert!(suite.status.success() && told.contains(" passed, 0 failed"), "{told}");
+}
