@@ -23,7 +23,7 @@ pub(crate) fn watch(end: End) {
     }
 }
 
-/// The kernel has been launched: ends are the tool's own.
+/// The kernel has been launched, or it is told why not: ends are the tool's own.
 pub(crate) fn is_over() {
     OVER.store(true, Ordering::SeqCst);
 }

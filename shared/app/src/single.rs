@@ -242,6 +242,7 @@ impl Single {
         // SAFETY: those of this module, before anything else of it; it has no main.
         let early = unsafe { self.initialisers.run(&self.module, 0, std::ptr::null_mut()) };
         if early.is_some() {
+            early::is_over();
             let path = self.file.clone();
             return Err(Error::File { path, reason: "a static initialiser throws".into() });
         }

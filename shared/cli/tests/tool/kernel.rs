@@ -585,16 +585,23 @@ fn gdb_opens_at_a_thread() {
 #[test]
 fn host_code_that_ends_the_process_is_told() {
     let here = tempfile::tempdir().unwrap();
-    for end in ["exit(0)", "_exit(0)", "quick_exit(0)"] {
+    let thrown = "throw std::runtime_error(\"early\")";
+    for end in ["exit(0)", "_exit(0)", "quick_exit(0)", thrown] {
         let text = format!(
-            "#include <cstdlib>\n#include <unistd.h>\nstruct First {{ First() {{ {end}; }} }} first;\n\
+            "#include <cstdlib>\n#include <stdexcept>\n#include <unistd.h>\nstruct First {{ First() {{ {end}; }} }} first;\n\
              __global__ void k(int* x) {{ *x = 1; }}\n"
         );
         std::fs::write(here.path().join("k.cu"), text).unwrap();
         let words = "k.cu --kernel k --grid 1 --block 1 --arg out:i32[1]";
         let (code, _, said) = run(here.path(), "check", words);
         assert_eq!(code, 2, "{end}: {said}");
-        assert!(said.contains("expected the kernel to be launched"), "{end}: {said}");
+        // Once, and by what happened.
+        assert_eq!(
+            said.contains("expected the kernel to be launched"),
+            end != thrown,
+            "{end}: {said}"
+        );
+        assert_eq!(said.contains("a static initialiser throws"), end == thrown, "{end}: {said}");
         let (_, told, _) = run(here.path(), "check", &format!("{words} --json"));
         let told: Value = serde_json::from_str(&told).unwrap();
         assert_eq!(told["exit"], 2, "{end}: {told}");
