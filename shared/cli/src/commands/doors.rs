@@ -7,6 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Build, KernelSource};
+use lab_harness::Error;
 use lab_kernel_build::{Through, compile_through};
 use lab_ptx::{Module, SCOPE};
 use serde_json::json;
@@ -50,7 +51,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let mut failed = Vec::new();
     let mut made = 0;
-    for source in stages.iter().flat_map(|stage| stage.kernels.iter().copied()).filter(wanted) {
+    let all = || stages.iter().flat_map(|stage| stage.kernels.iter().copied());
+    let is_of = |file: &String| all().any(|source| source.place.ends_with(file.as_str()));
+    if let Some(file) = arguments.source.iter().find(|file| !is_of(file)) {
+        let known: Vec<_> = all().map(|source| source.file).collect();
+        return Err(Error::bad("--source", known.join(", "), format!("'{file}'")).into());
+    }
+    for source in all().filter(wanted) {
         let start = Instant::now();
         match write_object(nvrtc, source, &root, arguments) {
             Ok(()) => made += source.instantiations.len(),
