@@ -1,6 +1,7 @@
 //! A training step: its slots, and what it launches.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use lab_device::{Collective, Communicator, DType, Device, Launch};
 use lab_harness::binding::StepTime;
@@ -22,6 +23,7 @@ pub struct Step {
     slots: Slots,
     /// Where each rank has only its part of the optimizer's state.
     shards: Option<(Shard, Arc<Communicator>)>,
+    phases: Vec<training::Phase>,
 }
 
 /// This rank's part of an arena, of which each rank has as many elements.
@@ -433,7 +435,11 @@ impl training::Step for Step {
     ) -> Result<Self, training::Error> {
         let parameters = model.parameters();
         let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
+        let (begun, loaded) = (Instant::now(), lab_device::time_of_loading());
         let (plan, slots) = plan(device, model, config, &parameters, sizes, has_targets, ranks)?;
+        let loaded = lab_device::time_of_loading().saturating_sub(loaded);
+        let planned = begun.elapsed().saturating_sub(loaded);
+        let begun = Instant::now();
         let shards = ranks.filter(|ranks| ranks.shard_optimizer).map(|ranks| {
             let communicator = Arc::clone(&ranks.communicator);
             (Shard::new(parameters.len(), &communicator), communicator)
@@ -446,6 +452,8 @@ impl training::Step for Step {
             masters = if copy.is_some() { shard.cut(masters) } else { shard.pad(masters) };
             copy = copy.map(|copy| shard.pad(copy));
         }
+        let packed = begun.elapsed();
+        let begun = Instant::now();
         let mut binder = plan.bind().upload(TOKENS, &tokens)?.upload(MASTERS, &masters)?;
         if let Some(targets) = &targets {
             binder = binder.upload(TARGETS, targets)?;
@@ -453,7 +461,14 @@ impl training::Step for Step {
         if let Some(copy) = &copy {
             binder = binder.upload(WEIGHTS, copy)?;
         }
-        Ok(Self { binding: binder.finish()?, parameters, slots, shards })
+        let binding = binder.finish()?;
+        let phases = vec![
+            ("kernels", loaded),
+            ("plan", planned),
+            ("parameters in order", packed),
+            ("memory of the device", begun.elapsed()),
+        ];
+        Ok(Self { binding, parameters, slots, shards, phases })
     }
 
     fn binding(&self) -> &Binding {
@@ -476,6 +491,10 @@ impl training::Step for Step {
     fn gradients(&self) -> Result<Tensors, training::Error> {
         let gradients = self.binding.read(self.slots.gradients)?;
         Ok(self.parameters.unpack(&self.arena(gradients)))
+    }
+
+    fn phases(&self) -> &[training::Phase] {
+        &self.phases
     }
 
     fn moments(&self) -> Result<[Tensors; 2], training::Error> {

@@ -187,6 +187,21 @@ impl<M: Trained> Checkpoint<M> {
         })
     }
 
+    /// The same without parameters and moments: before its first step, a training is what its configuration says. The file of it
+    /// is small. A training goes on from it ([`Checkpoint::read_to_resume`]); a model it is not.
+    #[must_use]
+    pub fn beginning(self) -> Self {
+        let [parameters, first, second] = [(); 3].map(|()| Tensors::new());
+        Self { parameters, first, second, ..self }
+    }
+
+    /// Whether it is such a beginning.
+    pub fn is_bare(&self) -> bool {
+        let Position { epoch, step, .. } = self.position;
+        let holds_none = [&self.parameters, &self.first, &self.second].iter().all(|t| t.is_empty());
+        (epoch, step) == (0, 0) && holds_none
+    }
+
     /// Reads it.
     ///
     /// # Errors
@@ -198,11 +213,33 @@ impl<M: Trained> Checkpoint<M> {
         Self::of_file(path, all, &notes)
     }
 
+    /// The same, or what [`Checkpoint::beginning`] has left: what a training can go on from.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read`].
+    pub fn read_to_resume(path: &Path) -> Result<Self, Error> {
+        let (all, notes) = tensor::read_with_notes(path)?;
+        Self::of_any_file(path, all, &notes)
+    }
+
     /// The same of a file that has been read: its tensors, and the texts of its metadata.
     ///
     /// # Errors
     /// As [`Checkpoint::read`].
     pub fn of_file(
+        path: &Path,
+        all: Tensors,
+        notes: &BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
+        let checkpoint = Self::of_any_file(path, all, notes)?;
+        if checkpoint.is_bare() {
+            let expected = "those of a training that was kept behind its first step";
+            return Err(bad(format!("parameters of {}", path.display()), expected, "none"));
+        }
+        Ok(checkpoint)
+    }
+
+    fn of_any_file(
         path: &Path,
         mut all: Tensors,
         notes: &BTreeMap<String, String>,
@@ -305,7 +342,10 @@ impl<M: Trained> Checkpoint<M> {
     /// # Errors
     /// As [`Trained::check`]; a position that its counts do not have.
     pub fn check(&self) -> Result<(), Error> {
-        M::check(self)?;
+        // The first step finds out about the rest: nothing of it is in the file.
+        if !self.is_bare() {
+            M::check(self)?;
+        }
         let Self { position, counts, numbers, .. } = self;
         let Position { epoch, step, steps_per_epoch } = *position;
         let taken = epoch.checked_mul(steps_per_epoch).and_then(|t| t.checked_add(step));
