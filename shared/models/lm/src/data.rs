@@ -32,6 +32,13 @@ impl Tokens {
         (0..self.ids.len().saturating_sub(window)).step_by(window.max(1)).collect()
     }
 
+    /// The same windows as so many streams, in the order in which steps take them: row by row of a step, and of each row the window
+    /// behind that of the step before. What is left over, less than a window of each stream, nobody reads.
+    pub fn streams(windows: &[usize], rows: usize) -> Vec<usize> {
+        let steps = windows.len() / rows.max(1);
+        (0..steps).flat_map(|step| (0..rows).map(move |row| windows[row * steps + step])).collect()
+    }
+
     /// Refuses tokens that a model of so many words does not know, and windows that end past the last target.
     pub(crate) fn check(
         &self,

@@ -8,6 +8,7 @@
 
 mod batch;
 mod bucket;
+mod check_data;
 mod checkpoint;
 mod checks;
 mod config;
@@ -28,6 +29,8 @@ mod sample;
 mod saved_state;
 mod step;
 mod store;
+mod stream_checks;
+mod streams;
 mod tokenizer;
 mod tokens;
 mod write;

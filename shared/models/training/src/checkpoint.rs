@@ -72,7 +72,7 @@ pub trait Trained: Copy + Debug + PartialEq + Serialize + DeserializeOwned {
 ///
 /// Its file is one of safetensors: the parameters by their names; `optimizer.first.NAME` and
 /// `optimizer.second.NAME`, Adam's moments, the first of which is the velocity of SGD, where the optimizer
-/// has them; and `training.…`, where it stands. What is no tensor is in the metadata under the stage's
+/// has them; `training.state.NAME`, what a step hands to the next; and `training.…`, where it stands. What is no tensor is in the metadata under the stage's
 /// name, as JSON. `training.sha256` is a checksum of all that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint<M: Trained> {
@@ -90,6 +90,8 @@ pub struct Checkpoint<M: Trained> {
     pub first: Tensors,
     /// Its second moments.
     pub second: Tensors,
+    /// What a step hands to the next beside these: states of streams.
+    pub states: Tensors,
     /// As the device has them, `Count` of `lab/progress.cuh`: what is, and what will be.
     pub counts: Vec<i64>,
     /// Likewise, `Number` of it.
@@ -117,6 +119,7 @@ const FORMAT: u32 = 2;
 const CHECKSUM: &str = "training.sha256";
 const FIRST: &str = "optimizer.first.";
 const SECOND: &str = "optimizer.second.";
+const STATE: &str = "training.state.";
 const PROGRESS: [&str; 3] = ["training.counts", "training.numbers", "training.losses"];
 
 /// SHA-256 of what the metadata say of the training, the `header`, and of all other tensors: 32 bytes. For who
@@ -167,9 +170,12 @@ impl<M: Trained> Checkpoint<M> {
         ];
         // Where they are: the moments alone are twice the parameters.
         let mut all: Vec<(String, &Tensor)> = Vec::new();
-        for (prefix, tensors) in
-            [("", &self.parameters), (FIRST, &self.first), (SECOND, &self.second)]
-        {
+        for (prefix, tensors) in [
+            ("", &self.parameters),
+            (FIRST, &self.first),
+            (SECOND, &self.second),
+            (STATE, &self.states),
+        ] {
             all.extend(tensors.iter().map(|(name, t)| (format!("{prefix}{name}"), t)));
         }
         all.extend(PROGRESS.map(str::to_owned).into_iter().zip(&progress));
@@ -191,8 +197,8 @@ impl<M: Trained> Checkpoint<M> {
     /// is small. A training goes on from it ([`Checkpoint::read_to_resume`]); a model it is not.
     #[must_use]
     pub fn beginning(self) -> Self {
-        let [parameters, first, second] = [(); 3].map(|()| Tensors::new());
-        Self { parameters, first, second, ..self }
+        let [parameters, first, second, states] = [(); 4].map(|()| Tensors::new());
+        Self { parameters, first, second, states, ..self }
     }
 
     /// Whether it is such a beginning.
@@ -267,7 +273,7 @@ impl<M: Trained> Checkpoint<M> {
             };
             names.into_iter().map(take).collect::<Tensors>()
         };
-        let [first, second] = [FIRST, SECOND].map(&mut moments);
+        let [first, second, states] = [FIRST, SECOND, STATE].map(&mut moments);
         let mut progress = |name: &str, dtype: DType, len: usize| match all.remove(name) {
             Some(t) if t.dtype == dtype && t.shape == [len] => Ok(t),
             other => {
@@ -290,6 +296,7 @@ impl<M: Trained> Checkpoint<M> {
             notes,
             first,
             second,
+            states,
             counts: counts.values().into_iter().map(|v| v as i64).collect(),
             numbers: numbers.values(),
             losses: losses.values(),

@@ -158,6 +158,22 @@ pub trait Step: Sized {
     /// The device's.
     fn moments(&self) -> Result<[Tensors; 2], Error>;
 
+    /// What a step hands to the next beside parameters and moments, by name; mostly nothing.
+    ///
+    /// # Errors
+    /// The device's.
+    fn states(&self) -> Result<Tensors, Error> {
+        Ok(Tensors::new())
+    }
+
+    /// Takes such states; none other than [`Step::states`] has.
+    ///
+    /// # Errors
+    /// One is missing, or of another size; the device's.
+    fn write_states(&mut self, _states: &Tensors) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Takes these moments.
     ///
     /// # Errors
@@ -348,6 +364,7 @@ impl<S: Step + 'static> Trainer<S> {
         {
             let mut step = trainer.step.borrow_mut();
             step.write_moments([&checkpoint.first, &checkpoint.second])?;
+            step.write_states(&checkpoint.states)?;
             let mut all = checkpoint.losses.clone();
             all.resize(position.steps_per_epoch, 0.0);
             let slot = step.slots().losses;
@@ -361,8 +378,7 @@ impl<S: Step + 'static> Trainer<S> {
         if self.digest == checkpoint.digest {
             return Ok(());
         }
-        let (what, expected) =
-            (format!("data and {}", S::SAMPLES), "those that it was taken with");
+        let (what, expected) = (format!("data and {}", S::SAMPLES), "those that it was taken with");
         Err(BadCheckpoint::new(what, expected, "others").into())
     }
 
@@ -623,7 +639,8 @@ impl<S: Step + 'static> Trainer<S> {
             let got = format!("{} of epoch {}", position.step, position.epoch);
             return Err(lab_harness::Error::bad("step", "0 of epoch 0", got).into());
         }
-        Ok(self.checkpoint_of([Tensors::new(), Tensors::new(), Tensors::new()])?.beginning())
+        let none = Tensors::new;
+        Ok(self.checkpoint_of([none(), none(), none()], none())?.beginning())
     }
 
     /// All that the steps to come depend on.
@@ -632,12 +649,14 @@ impl<S: Step + 'static> Trainer<S> {
     /// The device's.
     pub fn checkpoint(&self) -> Result<Checkpoint<S::Model>, Error> {
         let [first, second] = self.step.borrow().moments()?;
-        self.checkpoint_of([self.parameters()?, first, second])
+        let states = self.step.borrow().states()?;
+        self.checkpoint_of([self.parameters()?, first, second], states)
     }
 
     fn checkpoint_of(
         &self,
         [parameters, first, second]: [Tensors; 3],
+        states: Tensors,
     ) -> Result<Checkpoint<S::Model>, Error> {
         let position = self.position();
         let (mut counts, mut numbers) = self.progress()?;
@@ -656,6 +675,7 @@ impl<S: Step + 'static> Trainer<S> {
             notes: BTreeMap::new(),
             first,
             second,
+            states,
             counts,
             numbers,
             losses,

@@ -11,7 +11,8 @@ use lab_device::emulator::shown_lines;
 use lab_device::{Arithmetic, Communicator, Device, Group};
 use lab_harness::Error;
 use lab_lm::{
-    Checkpoint, Evaluator, Phase, Position, Ranks as RankGroup, Sampler, Tokenizer, Trainer, Writer,
+    Checkpoint, Evaluator, Phase, Position, Ranks as RankGroup, Sampler, Tokenizer, Tokens,
+    Trainer, Writer,
 };
 use serde_json::json;
 
@@ -140,7 +141,16 @@ fn prepare(
         let expected = format!("at least {needed}, of which the tokens are");
         return Err(Error::bad("--vocabulary", expected, known).into());
     }
-    let split = Split::new(&corpus, settings.held_out, settings.sizes.window)?;
+    let mut split = Split::new(&corpus, settings.held_out, settings.sizes.window)?;
+    if settings.carry_state {
+        let rows = settings.sizes.batch * settings.sizes.accumulate;
+        let streams = Tokens::streams(&split.trained, rows);
+        if streams.is_empty() {
+            let expected = format!("at least {rows}, one of each stream");
+            return Err(Error::bad("windows to train on", expected, split.trained.len()).into());
+        }
+        split.trained = streams;
+    }
     if ranks.is_first() {
         check_targets(out, &[&beside(out, "loss.svg"), &beside(out, "log.jsonl")])?;
         let kept = saved::tokenizer_file(out);
@@ -492,11 +502,8 @@ impl Run<'_> {
             return Ok(());
         }
         // Before the first step the settings say all: nobody waits for gigabytes.
-        let checkpoint = if self.kept == 0 {
-            self.trainer.beginning()?
-        } else {
-            self.trainer.checkpoint()?
-        };
+        let checkpoint =
+            if self.kept == 0 { self.trainer.beginning()? } else { self.trainer.checkpoint()? };
         if self.is_first() {
             saved::write(&self.arguments.out, checkpoint, &self.notes)
         } else {
