@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab_emulator::Profile;
 use serde::Serialize;
@@ -131,13 +131,6 @@ impl Memory {
     pub fn available(&self) -> u64 {
         self.free.saturating_add(self.kept)
     }
-}
-
-static LOADING_NS: AtomicU64 = AtomicU64::new(0);
-
-/// How long this process has compiled, read and loaded kernels so far, on all of its threads together.
-pub fn time_of_loading() -> Duration {
-    Duration::from_nanos(LOADING_NS.load(Ordering::Relaxed))
 }
 
 #[derive(Debug, Default)]
@@ -305,7 +298,6 @@ impl Device {
         if let Some(kernel) = cached(&self.kernels) {
             return Ok(kernel);
         }
-        let begun = Instant::now();
         let (module, cuda) = match &*self.inner {
             Inner::Cuda(device) => (
                 crate::emulated::module(source.either_object()?)?,
@@ -313,7 +305,6 @@ impl Device {
             ),
             Inner::Emulator(device) => (device.module(source)?, None),
         };
-        LOADING_NS.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let emulated = module.kernel(name)?;
         let block = emulated.block();
         let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda, block };

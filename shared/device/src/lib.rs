@@ -51,7 +51,7 @@ pub mod toolkit;
 pub use argument::{Arg, ArgKind};
 pub use buffer::Buffer;
 pub use communicator::{Call, Collective, Communicator, Watch};
-pub use device::{Device, DeviceKind, Facts, Memory, Selector, time_of_loading};
+pub use device::{Device, DeviceKind, Facts, Memory, Selector};
 pub use element::{DType, Element, ElementType};
 pub use emulated::Mode;
 pub use error::Error;

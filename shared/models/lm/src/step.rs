@@ -458,11 +458,10 @@ impl training::Step for Step {
         }
         let parameters = model.parameters();
         let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
-        let (begun, loaded) = (Instant::now(), lab_device::time_of_loading());
+        let begun = Instant::now();
         let Planned { plan, slots, streams } =
             plan(device, model, config, &parameters, sizes, has_targets, ranks)?;
-        let loaded = lab_device::time_of_loading().saturating_sub(loaded);
-        let planned = begun.elapsed().saturating_sub(loaded);
+        let planned = begun.elapsed();
         let begun = Instant::now();
         let shards = ranks.filter(|ranks| ranks.shard_optimizer).map(|ranks| {
             let communicator = Arc::clone(&ranks.communicator);
@@ -487,12 +486,25 @@ impl training::Step for Step {
         }
         let binding = binder.finish()?;
         let phases = vec![
-            ("kernels", loaded),
             ("plan", planned),
             ("parameters in order", packed),
             ("memory of the device", begun.elapsed()),
         ];
         Ok(Self { binding, parameters, slots, shards, streams, phases })
+    }
+
+    fn load(
+        device: &Device,
+        model: &Model,
+        config: &Config,
+        data: &Tokens,
+        windows: usize,
+        ranks: Option<&Ranks>,
+    ) -> Result<(), training::Error> {
+        // The plan loads them; it is made again when the parameters are there, in milliseconds.
+        let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
+        plan(device, model, config, &model.parameters(), sizes, has_targets, ranks)?;
+        Ok(())
     }
 
     fn binding(&self) -> &Binding {

@@ -55,9 +55,16 @@ fn bad(what: impl Into<String>, expected: impl Into<String>, got: impl ToString)
 }
 
 /// What is trained, as its checkpoints need it.
-pub trait Trained: Copy + Debug + PartialEq + Serialize + DeserializeOwned {
+pub trait Trained: Copy + Debug + PartialEq + Send + Sync + Serialize + DeserializeOwned {
     /// How it is trained.
-    type Config: Configuration + Copy + Debug + PartialEq + Serialize + DeserializeOwned;
+    type Config: Configuration
+        + Copy
+        + Debug
+        + PartialEq
+        + Send
+        + Sync
+        + Serialize
+        + DeserializeOwned;
     /// The stage, and the key of the metadata.
     const STAGE: &'static str;
 

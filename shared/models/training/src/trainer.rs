@@ -126,6 +126,21 @@ pub trait Step: Sized {
         }
     }
 
+    /// Loads what [`Step::of_rank`] would load: while this goes on, the first parameters are drawn.
+    ///
+    /// # Errors
+    /// As [`Step::of_rank`].
+    fn load(
+        _device: &Device,
+        _model: &Self::Model,
+        _config: &<Self::Model as Trained>::Config,
+        _data: &Self::Data,
+        _samples: usize,
+        _ranks: Option<&Ranks>,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Its launches, with their memory.
     fn binding(&self) -> &Binding;
 
@@ -309,10 +324,16 @@ impl<S: Step + 'static> Trainer<S> {
         let position = Position { epoch: 0, step: 0, steps_per_epoch: 0 };
         check_same_position(ranks.as_ref(), position, None)?;
         let begun = Instant::now();
-        let first = S::initial(&model, &config);
-        let drawn = ("first parameters", begun.elapsed());
+        let (first, loaded) = std::thread::scope(|scope| {
+            let first = scope.spawn(|| S::initial(&model, &config));
+            let loaded = S::load(device, &model, &config, data, starts.len(), ranks.as_ref());
+            let loaded = loaded.map(|()| begun.elapsed());
+            (first.join().expect("numbers are drawn"), loaded)
+        });
+        let loaded = loaded?;
+        let drawn = begun.elapsed().saturating_sub(loaded);
         let mut trainer = Self::checked(device, model, config, data, starts, &first, ranks)?;
-        trainer.phases.insert(0, drawn);
+        trainer.phases.splice(0..0, [("kernels", loaded), ("first parameters", drawn)]);
         let mut numbers = vec![1.0; 2 * NUMBERS];
         numbers[NUMBERS] = S::first_scale(&config);
         trainer.write_progress(&(vec![0; 2 * COUNTS], numbers))?;
