@@ -1,6 +1,8 @@
 //! `lab bench`: the benchmark set on a GPU, and its records.
 
+mod asked;
 mod family;
+mod lines;
 mod machine;
 mod repeat;
 mod scripts;
@@ -15,7 +17,9 @@ use lab_harness::record::{FORMAT, Measurement, Of, Run};
 use lab_harness::{Dims, Error, Options, Version};
 use serde_json::json;
 
-use self::family::{Asked, Bench, by_family, told};
+use self::asked::{Asked, by_family};
+use self::family::Bench;
+use self::lines::print_measurement;
 pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state_of_tree};
 use self::repeat::Repeat;
 use self::scripts::Scripts;
@@ -38,7 +42,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", requires = "family")]
     version: Vec<String>,
     /// The problem that results are judged on, with all sizes named: for one of --shape whose reference would take the CPU
-    /// minutes. Its lines then tell no error
+    /// minutes. Its lines then tell no error. Where heads are independent, as in attention and the vLSTM, some heads of a
+    /// large problem are judged, each whole, and that is not needed but for sequences of 60,000 positions
     #[arg(long, value_name = "SHAPE", requires = "shape")]
     judged_on: Option<String>,
     /// Writes a record; refused where the measured tree is not a clean commit
@@ -108,6 +113,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         copy_gbps,
         scripts: &mut scripts,
         lines: Vec::new(),
+        missing: Vec::new(),
     };
     for versions in by_family(&chosen) {
         bench.measure(&versions)?;
@@ -118,7 +124,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut results: Vec<Measurement> = lines.into_iter().map(|l| l.result).collect();
     if arguments.family.as_deref().is_none_or(|family| family == launch_cost::FAMILY) {
         let overhead = launch_cost::measure(&device)?;
-        overhead.iter().for_each(told);
+        overhead.iter().for_each(print_measurement);
         results.extend(overhead);
     }
     let differences = match &repeat {
@@ -211,6 +217,9 @@ fn print_results(results: &[Measurement], wide: bool) {
     for of in problems {
         println!("\n{}", of.join(" "));
         let own: Vec<&Measurement> = results.iter().filter(|m| problem(m) == of).collect();
+        if let Some(judged) = own.iter().find_map(|m| m.judged) {
+            println!("judged on {} of {} heads, each whole", judged.heads, judged.of);
+        }
         println!("{}", list_of(&own, results, wide));
     }
 }

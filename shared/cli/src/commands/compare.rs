@@ -134,7 +134,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             Some(posed) => posed,
             None => {
                 let problem = Problem { seed: arguments.seed, ..Problem::new(dims, dtype) };
-                Posed::new(version, problem)
+                let posed = Posed::affordable(version, problem);
+                let family = info.family.name();
+                notes.extend(
+                    posed.heads().map(|heads| format!("{family}: judged on {heads}, each whole")),
+                );
+                posed
             }
         };
         rows.extend(measure_version(version, &device, &current)?);

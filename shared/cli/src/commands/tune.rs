@@ -125,7 +125,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let current = posed
             .take()
             .filter(|_| same)
-            .unwrap_or_else(|| Posed::new(version, Problem::new(dims.clone(), dtype)));
+            .unwrap_or_else(|| Posed::affordable(version, Problem::new(dims.clone(), dtype)));
         let tried = try_all(version, &device, &current, tilings, arguments.runs as usize)?;
         posed = Some(current);
         if !common.json {
