@@ -182,14 +182,15 @@ static STRICT: AtomicBool = AtomicBool::new(false);
 fn code(report: &Report) -> u8 {
     let strict = STRICT.load(Ordering::Relaxed);
     let counts = |(_, finding): &(String, Finding)| strict || finding.formal.is_none();
-    match report.findings.iter().any(counts) {
-        true => 3,
+    if report.findings.iter().any(counts) {
+        3
+    } else if report.exit != 0 {
+        report.exit as u8
+    } else if !report.not_run.is_empty() {
         // A program may not ask whether its kernels ran.
-        false if report.exit == 0 && !report.not_run.is_empty() => NOT_RUN,
-        false if report.exit == 0 => {
-            report.lost.as_deref().map_or(0, |why| Failure::lost(why).code())
-        }
-        false => report.exit as u8,
+        NOT_RUN
+    } else {
+        report.lost.as_deref().map_or(0, |why| Failure::lost(why).code())
     }
 }
 

@@ -124,11 +124,8 @@ fn guess(kernel: &Kernel, of_type: &str) -> Guess {
     if base == "::emu::ptx::Word" {
         return Guess::Memory { element: "float".into(), is_const: false };
     }
-    let element = match is_type_parameter(kernel, &base) {
-        true => "float".to_owned(),
-        false if base == "void" => "float".to_owned(),
-        false => base.clone(),
-    };
+    let is_any = is_type_parameter(kernel, &base) || base == "void";
+    let element = if is_any { "float".to_owned() } else { base.clone() };
     match (stars, Element::of(&element).parts) {
         (0, Some((lab_app::Component::Bool, 1))) => Guess::Expression("true".into()),
         (0, Some((part, 1))) if part.is_float() => Guess::Expression("1.0f".into()),
