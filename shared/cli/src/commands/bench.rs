@@ -103,7 +103,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let then = then.transpose()?.or_else(|| repeat.as_ref().map(Repeat::then));
     let commit = if arguments.record { Some(clean_commit()?) } else { None };
     let copy_gbps = copy_bandwidth(&device)?;
-    eprintln!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
+    note!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
     let mut bench = Bench {
         device: &device,
         runs: arguments.runs.max(1),
@@ -152,7 +152,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         }
     };
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "device": device.name(), "copy_gbps": copy_gbps, "results": results,
@@ -164,11 +164,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     print_results(&results, arguments.wide);
     if let Some(then) = then {
-        differences.iter().for_each(|line| println!("{line}"));
+        differences.iter().for_each(|line| say!("{line}"));
         then.print(&results);
     }
     if let Some(name) = written {
-        println!("wrote {}", arguments.out.join(name).display());
+        say!("wrote {}", arguments.out.join(name).display());
     }
     Ok(())
 }
@@ -215,12 +215,12 @@ fn print_results(results: &[Measurement], wide: bool) {
         }
     }
     for of in problems {
-        println!("\n{}", of.join(" "));
+        say!("\n{}", of.join(" "));
         let own: Vec<&Measurement> = results.iter().filter(|m| problem(m) == of).collect();
         if let Some(judged) = own.iter().find_map(|m| m.judged) {
-            println!("judged on {} of {} heads, each whole", judged.heads, judged.of);
+            say!("judged on {} of {} heads, each whole", judged.heads, judged.of);
         }
-        println!("{}", list_of(&own, results, wide));
+        say!("{}", list_of(&own, results, wide));
     }
 }
 
@@ -325,7 +325,7 @@ fn right_ones(mut chosen: Vec<&'static dyn Version>) -> Result<Vec<&'static dyn 
     if chosen.is_empty() {
         return Err(Failure::Refused(refused.join("\n")));
     }
-    refused.iter().for_each(|line| eprintln!("{line}"));
+    refused.iter().for_each(|line| note!("{line}"));
     Ok(chosen)
 }
 

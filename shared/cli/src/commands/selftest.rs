@@ -154,29 +154,26 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                     "failed": cases.iter().filter(|c| !c.passed()).map(Case::describe).collect::<Vec<_>>(),
                     "observed": observed(cases) })
         });
-        println!(
-            "{}",
-            json!({ "devices": devices.collect::<Vec<_>>(), "passed": failed.is_empty() })
-        );
+        say!("{}", json!({ "devices": devices.collect::<Vec<_>>(), "passed": failed.is_empty() }));
     } else {
         for (device, cases, checks) in &reports {
-            println!("{}", device.name());
+            say!("{}", device.name());
             if !cases.is_empty() {
                 print_by_version(cases);
             }
             match &arguments.stage {
-                Some(stage) => println!("and {checks} checks of {stage}"),
-                None => println!("and {checks} checks of the device layer and the stages"),
+                Some(stage) => say!("and {checks} checks of {stage}"),
+                None => say!("and {checks} checks of the device layer and the stages"),
             }
         }
-        println!(
+        say!(
             "{} passed, {} failed in {:.1} s",
             total - failed.len(),
             failed.len(),
             start.elapsed().as_secs_f64()
         );
         if let (Selector::Auto, Some(reason)) = (common.selector()?, Device::why_no_cuda()) {
-            println!("The emulator only: {reason}");
+            say!("The emulator only: {reason}");
         }
     }
     if failed.is_empty() {
@@ -289,7 +286,7 @@ fn print_by_version(cases: &[Case]) {
             },
         ]);
     }
-    println!("{rows}");
+    say!("{rows}");
 }
 
 /// The largest share of its bound that an error takes.

@@ -100,7 +100,7 @@ impl Bench<'_> {
             .partition(|(_, v)| measure::too_old(*v, self.device).is_none());
         old.iter()
             .filter_map(|(_, v)| measure::too_old(*v, self.device))
-            .for_each(|m| eprintln!("{m}"));
+            .for_each(|m| note!("{m}"));
         let family = all[0].info().family.name();
         // Those of the stages are judged on what they are timed on.
         let peers = if self.judged_on.is_some() { Vec::new() } else { peers(&versions, family) };
@@ -151,7 +151,7 @@ impl Bench<'_> {
             None => Posed::affordable(first, timed.clone()),
         };
         if let Some(heads) = posed.heads() {
-            eprintln!("{} {} {dtype}: judged on {heads}", chosen.family, timed.dims);
+            note!("{} {} {dtype}: judged on {heads}", chosen.family, timed.dims);
         }
         let lines = OfProblem {
             family: chosen.family,
@@ -261,7 +261,7 @@ impl Bench<'_> {
             Beside::Not(reason) => {
                 let line = format!("{}: {reason}", info.name);
                 if !self.missing.contains(&line) {
-                    eprintln!("{line}");
+                    note!("{line}");
                     self.missing.push(line);
                 }
             }

@@ -11,7 +11,7 @@ use crate::commands::measure::Measured;
 
 /// Says on standard error what has been measured.
 pub(super) fn print_measurement(m: &Measurement) {
-    eprintln!("{} {} {}: {:.1} µs", m.version, m.shape, m.dtype, m.median_us);
+    note!("{} {} {}: {:.1} µs", m.version, m.shape, m.dtype, m.median_us);
 }
 
 /// A result, and where it stands: versions in their order, then what is shown beside them.
