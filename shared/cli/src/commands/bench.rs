@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::Args;
 use lab_device::{Device, DeviceKind};
 use lab_harness::launch_cost;
-use lab_harness::record::{FORMAT, Measurement, Of, Run};
+use lab_harness::record::{FORMAT, Machine, Measurement, Of, Run};
 use lab_harness::{Dims, Error, Options, Version};
 use serde_json::json;
 
@@ -87,14 +87,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let judged_on = arguments.judged_on.as_deref().map(|shape| judged_on(shape, &chosen));
     let judged_on = judged_on.transpose()?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
-    let device = common.open()?;
-    if device.kind() != DeviceKind::Cuda {
-        let reason = Device::why_no_cuda()
-            .map_or_else(|| "the emulator was asked for".into(), |e| e.to_string());
-        return Err(Failure::Unavailable(format!(
-            "timing needs a GPU (what the emulator takes says nothing about one): {reason}"
-        )));
-    }
+    let device = open_gpu(common)?;
     // Before anything is measured: an hour's work must not end in a refusal.
     let then = arguments
         .against
@@ -134,21 +127,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let written = match commit {
         None => None,
         Some(commit) => {
-            let mut machine = machine(&device, copy_gbps)?;
-            let from_python = scripts.map_or(Vec::new(), |s| s.libraries);
-            let peers_in_turns = arguments.in_turns && !from_python.is_empty();
-            machine.libraries.extend(from_python);
-            let run = Run {
-                format: FORMAT,
-                commit,
-                date: now(),
-                device: machine,
-                in_turns: arguments.in_turns,
-                peers_in_turns,
-                command: arguments.command(),
-                results: results.clone(),
-            };
-            Some(run.write(&arguments.out)?)
+            Some(arguments.write_record(commit, machine(&device, copy_gbps)?, scripts, &results)?)
         }
     };
     if common.json {
@@ -171,6 +150,46 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         say!("wrote {}", arguments.out.join(name).display());
     }
     Ok(())
+}
+
+/// # Errors
+/// The device is no GPU.
+fn open_gpu(common: &Common) -> Result<Device, Failure> {
+    let device = common.open()?;
+    if device.kind() == DeviceKind::Cuda {
+        return Ok(device);
+    }
+    let reason = Device::why_no_cuda()
+        .map_or_else(|| "the emulator was asked for".into(), |e| e.to_string());
+    Err(Failure::Unavailable(format!(
+        "timing needs a GPU (what the emulator takes says nothing about one): {reason}"
+    )))
+}
+
+impl Arguments {
+    /// Writes what was measured of a clean commit, and gives back the file's name.
+    fn write_record(
+        &self,
+        commit: String,
+        mut machine: Machine,
+        scripts: Option<Scripts>,
+        results: &[Measurement],
+    ) -> Result<String, Error> {
+        let from_python = scripts.map_or(Vec::new(), |s| s.libraries);
+        let peers_in_turns = self.in_turns && !from_python.is_empty();
+        machine.libraries.extend(from_python);
+        let run = Run {
+            format: FORMAT,
+            commit,
+            date: now(),
+            device: machine,
+            in_turns: self.in_turns,
+            peers_in_turns,
+            command: self.command(),
+            results: results.to_vec(),
+        };
+        run.write(&self.out)
+    }
 }
 
 /// Of `--shape`: what at least one of the versions is timed on, or takes.
