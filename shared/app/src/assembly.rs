@@ -165,9 +165,10 @@ impl Asm<'_> {
         match translate_asm(&source, &self.given).filter(|_| self.is_whole) {
             Some(all) => {
                 let body = self.in_lines(&all, literals);
-                match needs.is_empty() {
-                    true => format!("do {{ {body}}} while (0)"),
-                    false => format!("do {{ ({needs}(void)0); {{ {body}}} }} while (0)"),
+                if needs.is_empty() {
+                    format!("do {{ {body}}} while (0)")
+                } else {
+                    format!("do {{ ({needs}(void)0); {{ {body}}} }} while (0)")
                 }
             }
             None => {

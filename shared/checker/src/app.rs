@@ -9,7 +9,7 @@ use lab_emulator::Finding;
 use serde_json::json;
 
 use crate::arguments::{arch, bytes, order, seconds};
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 use crate::finding::finding_json;
 use crate::front::{Front, hint};
 use crate::stdout::{output_to_stderr, output_to_stdout};
@@ -69,7 +69,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// Nothing was run, and why.
-pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(json: bool, arguments: &Arguments) -> Result<(), CheckFailure> {
     let options = Options {
         include: arguments.include.clone(),
         define: arguments.define.clone(),
@@ -95,12 +95,12 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
         Err(Error::Compile { summary, .. })
             if arguments.front == Front::Auto && Nvcc::find().is_ok() =>
         {
-            eprintln!("{} app: the host's compiler refuses it: {summary}", own::name());
+            note!("{} app: the host's compiler refuses it: {summary}", own::name());
             return run_by_nvcc(json, &options, arguments);
         }
         Err(error @ Error::Compile { .. }) => {
             let failure = refused(error, arguments);
-            return Err(Failure::Usage(format!(
+            return Err(CheckFailure::Usage(format!(
                 "{}{}",
                 failure.message(),
                 hint(failure.message())
@@ -109,7 +109,7 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
         Err(error) => return Err(refused(error, arguments)),
     };
     for header in program.missing_headers() {
-        eprintln!("{} app: {header} is not there, and nothing needed it", own::name());
+        note!("{} app: {header} is not there, and nothing needed it", own::name());
     }
     let own = std::iter::once(arguments.files[0].with_extension("").display().to_string());
     let all: Vec<String> = own.chain(arguments.arguments.iter().cloned()).collect();
@@ -121,18 +121,18 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
         if json {
             output_to_stdout();
         }
-        Failure::Usage(error.to_string())
+        CheckFailure::Usage(error.to_string())
     })
 }
 
 /// The program among the files, which nvcc has built.
-fn built(arguments: &Arguments) -> Result<Option<&Path>, Failure> {
+fn built(arguments: &Arguments) -> Result<Option<&Path>, CheckFailure> {
     let Some(program) = arguments.files.iter().find(|file| Built::is_program(file)) else {
         return Ok(None);
     };
     match arguments.files.len() {
         1 => Ok(Some(program)),
-        more => Err(Failure::Usage(format!(
+        more => Err(CheckFailure::Usage(format!(
             "{}: expected files of source, or one program that is built, got {more} files",
             program.display()
         ))),
@@ -140,25 +140,30 @@ fn built(arguments: &Arguments) -> Result<Option<&Path>, Failure> {
 }
 
 /// Why nothing was run.
-fn refused(error: Error, arguments: &Arguments) -> Failure {
+fn refused(error: Error, arguments: &Arguments) -> CheckFailure {
     match error {
-        Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
-        late @ Error::Late { .. } => Failure::Refused(late.to_string()),
-        other => Failure::Usage(other.to_string()),
+        Error::Compile { said, .. } if arguments.verbose => CheckFailure::Usage(said),
+        late @ Error::Late { .. } => CheckFailure::Refused(late.to_string()),
+        other => CheckFailure::Usage(other.to_string()),
     }
 }
 
 /// Builds the program by nvcc, and runs it.
-fn run_by_nvcc(json: bool, options: &Options, arguments: &Arguments) -> Result<(), Failure> {
-    let nvcc = Nvcc::find().map_err(|error| Failure::Unavailable(error.to_string()))?;
+fn run_by_nvcc(json: bool, options: &Options, arguments: &Arguments) -> Result<(), CheckFailure> {
+    let nvcc = Nvcc::find().map_err(|error| CheckFailure::Unavailable(error.to_string()))?;
     let built = nvcc.build(&arguments.files, options).map_err(|e| refused(e, arguments))?;
     run_built(json, built, &format!("built by {}", nvcc.name()), arguments)
 }
 
 /// Runs a program that is built, which ends this process.
-fn run_built(json: bool, built: Built, how: &str, arguments: &Arguments) -> Result<(), Failure> {
+fn run_built(
+    json: bool,
+    built: Built,
+    how: &str,
+    arguments: &Arguments,
+) -> Result<(), CheckFailure> {
     let first = &arguments.files[0];
-    eprintln!("{} app: {}, {how}, on {}", own::name(), first.display(), built.arch());
+    note!("{} app: {}, {how}, on {}", own::name(), first.display(), built.arch());
     let name = if Built::is_program(first) { first.clone() } else { first.with_extension("") };
     let all: Vec<String> = std::iter::once(name.display().to_string())
         .chain(arguments.arguments.iter().cloned())
@@ -171,7 +176,7 @@ fn run_built(json: bool, built: Built, how: &str, arguments: &Arguments) -> Resu
         if json {
             output_to_stdout();
         }
-        Failure::Usage(error.to_string())
+        CheckFailure::Usage(error.to_string())
     })
 }
 
@@ -182,14 +187,15 @@ static STRICT: AtomicBool = AtomicBool::new(false);
 fn code(report: &Report) -> u8 {
     let strict = STRICT.load(Ordering::Relaxed);
     let counts = |(_, finding): &(String, Finding)| strict || finding.formal.is_none();
-    match report.findings.iter().any(counts) {
-        true => 3,
+    if report.findings.iter().any(counts) {
+        3
+    } else if report.exit != 0 {
+        report.exit as u8
+    } else if !report.not_run.is_empty() {
         // A program may not ask whether its kernels ran.
-        false if report.exit == 0 && !report.not_run.is_empty() => NOT_RUN,
-        false if report.exit == 0 => {
-            report.lost.as_deref().map_or(0, |why| Failure::lost(why).code())
-        }
-        false => report.exit as u8,
+        NOT_RUN
+    } else {
+        report.lost.as_deref().map_or(0, |why| CheckFailure::lost(why).code())
     }
 }
 
@@ -199,23 +205,23 @@ const NOT_RUN: u8 = 2;
 fn end_in_text(report: Report) -> u8 {
     let tool = own::name();
     for refused in report.not_run.iter().chain(&report.refused) {
-        eprintln!("{tool} app: {refused}");
+        note!("{tool} app: {refused}");
     }
     if let Some(fault) = &report.fault {
-        eprintln!("{tool} app: {fault}");
+        note!("{tool} app: {fault}");
     }
     let more = match report.repeated {
         0 => String::new(),
         n => format!(" ({n} more at the same places)"),
     };
     if let Some(why) = &report.lost {
-        eprintln!("{tool} app: {}", Failure::lost(why).message());
+        note!("{tool} app: {}", CheckFailure::lost(why).message());
     }
     // A program that finds itself on the wrong GPU may say so and end well.
     if report.launches == 0 && report.exit == 0 {
-        eprintln!("{tool} app: no kernel was launched, so nothing was checked");
+        note!("{tool} app: no kernel was launched, so nothing was checked");
     }
-    eprintln!(
+    note!(
         "{tool} app: {}, {}{more}; the program ended with {}",
         counted_as(report.launches, "launch", "launches"),
         counted_findings(report.findings.iter().map(|(_, finding)| finding)),
@@ -232,7 +238,7 @@ fn end_in_json(report: Report) -> u8 {
         object["kernel"] = json!(kernel);
         object
     });
-    println!(
+    say!(
         "{}",
         json!({ "launches": report.launches, "findings": findings.collect::<Vec<_>>(),
                 "repeated": report.repeated, "refused": report.refused, "not_run": report.not_run,
@@ -242,8 +248,8 @@ fn end_in_json(report: Report) -> u8 {
     // The object is the result: the program's own text went to stderr.
     match out::lost() {
         Some(why) if code == 0 => {
-            eprintln!("{} app: {}", own::name(), Failure::lost(why).message());
-            Failure::lost(why).code()
+            note!("{} app: {}", own::name(), CheckFailure::lost(why).message());
+            CheckFailure::lost(why).code()
         }
         _ => code,
     }

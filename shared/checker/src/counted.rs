@@ -192,28 +192,28 @@ pub fn print_totals(counted: &Counted<'_>) {
         });
         rows.add_row(cells);
     }
-    println!("{rows}");
+    say!("{rows}");
 }
 
 /// Every line of source that was counted.
 pub fn print_lines(counted: &Counted<'_>) {
-    println!(
+    say!(
         "cost: 32-byte sectors in global memory, wavefronts in shared memory; ideal: the fewest \
          for as many different bytes."
     );
 
-    println!("\nBy line; ◀ wastes the most:");
+    say!("\nBy line; ◀ wastes the most:");
     for file in counted.files() {
         print_file(counted, file);
     }
     let named = counted.totals().into_iter().filter_map(|(o, _)| Some((o, o.nsight()?)));
-    println!("\nThe same in Nsight Compute, of a run on a GPU:");
+    say!("\nThe same in Nsight Compute, of a run on a GPU:");
     for (operation, (requests, cost)) in named {
-        println!("  {:<14}requests    {requests}", operation.name());
-        println!("  {:<14}{:<12}{cost}", "", unit(operation));
+        say!("  {:<14}requests    {requests}", operation.name());
+        say!("  {:<14}{:<12}{cost}", "", unit(operation));
     }
     if counted.profile.left_out > 0 {
-        println!(
+        say!(
             "{} accesses were left out: too many between two barriers; a smaller --shape counts \
              them all.",
             number(counted.profile.left_out)
@@ -242,7 +242,7 @@ fn costs(operation: Operation, c: &Counts) -> [String; 5] {
 /// Each line of source that was counted, and under it what it does.
 fn print_file(counted: &Counted<'_>, file: &str) {
     const SHOWN: usize = 108;
-    println!("\n{file}");
+    say!("\n{file}");
     let mut last = None;
     for line in &counted.profile.lines {
         let place = Place::of(&line.place);
@@ -254,19 +254,19 @@ fn print_file(counted: &Counted<'_>, file: &str) {
             if source.chars().count() > SHOWN {
                 source = source.chars().take(SHOWN - 1).chain(['…']).collect();
             }
-            println!("{:>5} │ {source}", place.line);
+            say!("{:>5} │ {source}", place.line);
         }
         last = Some(place.line);
         let (c, requests) = (&line.counts, number(line.counts.requests));
         let head = format!("      │   {:<14}", line.operation.name());
         let [cost, unit, ideal, ratio, degree] = costs(line.operation, c);
         if unit.is_empty() {
-            println!("{head}  {}", said(line.operation, c));
+            say!("{head}  {}", said(line.operation, c));
             continue;
         }
         let conflict = if c.degree > 1 { format!("  {degree} conflict") } else { String::new() };
         let worst = if counted.worst(line) { " ◀" } else { "" };
-        println!(
+        say!(
             "{head}{requests:>9} requests {cost:>11} {unit:<10} for {ideal:>9} {ratio:>7}×{conflict}{worst}"
         );
     }

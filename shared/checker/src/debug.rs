@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::arguments::bad;
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 use crate::kernel;
 
 /// Opens gdb where a thread of a kernel begins, all local variables there. `next`, `break FILE.cu:LINE`, `print`
@@ -73,7 +73,7 @@ finish
 ///
 /// # Errors
 /// Bad arguments, or no gdb.
-pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(json: bool, arguments: &Arguments) -> Result<(), CheckFailure> {
     if json && !arguments.batch {
         return Err(bad("--json", "--batch beside it, for gdb asks and answers by itself", "none"));
     }
@@ -84,16 +84,17 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
     let wanted = [index("--thread", &arguments.thread)?, index("--blk", &arguments.blk)?].concat();
     kernel::validate(&arguments.file, &arguments.kernel)?;
     if Command::new("gdb").arg("--version").output().is_err() {
-        return Err(Failure::Unavailable(
+        return Err(CheckFailure::Unavailable(
             "gdb: expected it in PATH, got none (Debian, Ubuntu: apt install gdb)".into(),
         ));
     }
-    let tool = crate::own::command().map_err(|e| Failure::file(crate::own::name().as_ref(), e))?;
-    let here = tempfile::tempdir().map_err(|e| Failure::file(&std::env::temp_dir(), e))?;
+    let tool =
+        crate::own::command().map_err(|e| CheckFailure::file(crate::own::name().as_ref(), e))?;
+    let here = tempfile::tempdir().map_err(|e| CheckFailure::file(&std::env::temp_dir(), e))?;
     let script = here.path().join("begin.gdb");
     let cwd = std::env::current_dir().unwrap_or_default();
     std::fs::write(&script, format!("directory {}\n{SCRIPT}", cwd.display()))
-        .map_err(|e| Failure::file(&script, e))?;
+        .map_err(|e| CheckFailure::file(&script, e))?;
     let mut gdb = Command::new("gdb");
     gdb.args(["-q", "-iex", "set auto-load python-scripts off", "-x"]).arg(&script);
     if arguments.batch {
@@ -106,11 +107,11 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
     let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
     gdb.arg("--args").args(tool).arg("run").args(own()).arg("--debugged").arg(wanted.join(","));
     if arguments.batch {
-        let failed = |e| Failure::file("gdb".as_ref(), e);
+        let failed = |e| CheckFailure::file("gdb".as_ref(), e);
         let status = if json {
             let said = gdb.stderr(Stdio::inherit()).output().map_err(failed)?;
             if said.status.success() {
-                println!("{}", json!({ "gdb": String::from_utf8_lossy(&said.stdout) }));
+                say!("{}", json!({ "gdb": String::from_utf8_lossy(&said.stdout) }));
             }
             said.status
         } else {
@@ -119,12 +120,12 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
         return if status.success() {
             Ok(())
         } else {
-            Err(Failure::Unavailable("gdb: expected it to run the kernel, it did not".into()))
+            Err(CheckFailure::Unavailable("gdb: expected it to run the kernel, it did not".into()))
         };
     }
     // gdb needs the script until it ends, and it ends when this process does.
     let _ = here.keep();
-    Err(Failure::file("gdb".as_ref(), gdb.exec()))
+    Err(CheckFailure::file("gdb".as_ref(), gdb.exec()))
 }
 
 /// The words behind `debug` that are not of this command alone.
@@ -145,7 +146,7 @@ fn own() -> Vec<OsString> {
     all
 }
 
-fn index(option: &str, text: &str) -> Result<Vec<u32>, Failure> {
+fn index(option: &str, text: &str) -> Result<Vec<u32>, CheckFailure> {
     let parts: Result<Vec<u32>, _> = text.split(',').map(|p| p.trim().parse::<u32>()).collect();
     match parts {
         Ok(mut parts) if parts.len() <= 3 => {

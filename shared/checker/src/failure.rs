@@ -1,12 +1,13 @@
-//! How a command fails, and the exit code that goes with it.
+//! How a check fails, and the exit code that goes with it.
 
 use std::path::Path;
 
 use lab_emulator::{shown, shown_lines};
 
-/// A command did not succeed.
+/// A check of a file or program did not succeed.
 #[derive(Debug)]
-pub enum Failure {
+#[non_exhaustive]
+pub enum CheckFailure {
     /// 1: a result is wrong, or a bench was refused. What there is to say has been said, but for
     /// this.
     Wrong(String),
@@ -22,7 +23,7 @@ pub enum Failure {
     Unavailable(String),
 }
 
-impl Failure {
+impl CheckFailure {
     /// 2: a file or directory cannot be read or written.
     pub(crate) fn file(path: &Path, error: std::io::Error) -> Self {
         Self::Usage(format!("{}: {error}", shown(&path.to_string_lossy(), 1000)))
@@ -58,9 +59,9 @@ impl Failure {
     /// Says it on stderr, and with `--json` as an object on stdout; what follows a report
     /// has had its object already.
     pub fn tell(&self, json: bool) {
-        eprintln!("{}: {}", crate::own::name(), shown_lines(self.message()));
+        note!("{}: {}", crate::own::name(), shown_lines(self.message()));
         if json && !matches!(self, Self::Wrong(_) | Self::Found(_)) {
-            println!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
+            say!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
         }
     }
 }

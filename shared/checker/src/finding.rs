@@ -6,7 +6,7 @@ use std::path::Path;
 use lab_emulator::{Finding, Target};
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 
 /// A finding as JSON.
 pub fn finding_json(finding: &Finding) -> serde_json::Value {
@@ -20,8 +20,8 @@ pub fn finding_json(finding: &Finding) -> serde_json::Value {
 }
 
 /// Said before any work: a result that cannot be written is worth nothing.
-pub fn check_target(path: &Path) -> Result<(), Failure> {
-    let refuse = |message: String| Failure::Usage(format!("{}: {message}", path.display()));
+pub fn check_target(path: &Path) -> Result<(), CheckFailure> {
+    let refuse = |message: String| CheckFailure::Usage(format!("{}: {message}", path.display()));
     let target = match Target::of(path) {
         Ok(Target::File(target)) => target,
         Ok(Target::Through(_)) => return Ok(()),

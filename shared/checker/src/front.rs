@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use lab_app::{Nvcc, Options};
 
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 use crate::own;
 
 /// What reads a file.
@@ -36,9 +36,10 @@ pub(crate) fn hint(refusal: &str) -> String {
 }
 
 /// A file of CUDA C++ as a module of PTX by nvcc.
-pub(crate) fn module(file: &Path, options: &Options) -> Result<PathBuf, Failure> {
-    let nvcc = Nvcc::find().map_err(|error| Failure::Unavailable(error.to_string()))?;
-    let module = nvcc.module(file, options).map_err(|error| Failure::Usage(error.to_string()))?;
-    eprintln!("{}: {} has read {}", own::name(), nvcc.name(), file.display());
+pub(crate) fn module(file: &Path, options: &Options) -> Result<PathBuf, CheckFailure> {
+    let nvcc = Nvcc::find().map_err(|error| CheckFailure::Unavailable(error.to_string()))?;
+    let module =
+        nvcc.module(file, options).map_err(|error| CheckFailure::Usage(error.to_string()))?;
+    note!("{}: {} has read {}", own::name(), nvcc.name(), file.display());
     Ok(module)
 }

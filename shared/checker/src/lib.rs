@@ -11,14 +11,14 @@
 //! lab-checker app main.cu -- ARGUMENTS
 //! ```
 
-/// As the standard library's, but that never ends the process: [`out`].
-macro_rules! println {
+/// A line on stdout, as `println!` prints it, but that a full disk or a closed pipe does not end the process: [`out`].
+macro_rules! say {
     () => { $crate::out::line(format_args!("")) };
     ($($text:tt)*) => { $crate::out::line(format_args!($($text)*)) };
 }
 
-/// Likewise.
-macro_rules! eprintln {
+/// A line on stderr, likewise.
+macro_rules! note {
     ($($text:tt)*) => { $crate::out::note(format_args!($($text)*)) };
 }
 
@@ -38,5 +38,5 @@ pub mod usage;
 pub mod watch;
 pub mod words;
 
-pub use failure::Failure;
+pub use failure::CheckFailure;
 pub use finding::{check_target, finding_json};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use lab_checker::{Failure, app, debug, kernel, out, own, usage, watch};
+use lab_checker::{CheckFailure, app, debug, kernel, out, own, usage, watch};
 
 /// Runs CUDA kernels and programs on the CPU and looks at every access: bounds, races, barriers, values never
 /// written. Needs no GPU and no CUDA, only a C++ compiler. The code runs natively, with your rights
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
         Err(code) => return ExitCode::from(code),
     };
     let whole = || match out::lost() {
-        Some(why) => Err(Failure::lost(why)),
+        Some(why) => Err(CheckFailure::lost(why)),
         None => Ok(()),
     };
     match run(json, &command).and_then(|()| whole()) {
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(json: bool, command: &Command) -> Result<(), Failure> {
+fn run(json: bool, command: &Command) -> Result<(), CheckFailure> {
     let launch = match command {
         Command::App(arguments) => return app::run(json, arguments),
         Command::Debug(arguments) => return debug::run(json, arguments),

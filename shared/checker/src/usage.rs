@@ -8,7 +8,7 @@ use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
 use lab_emulator::shown;
 
-use crate::Failure;
+use crate::CheckFailure;
 
 /// Longest part of an argument that is quoted.
 const QUOTED: usize = 60;
@@ -22,7 +22,7 @@ pub fn parse<C: Parser>(words: &[OsString]) -> Result<C, u8> {
         Ok(command) => Ok(command),
         Err(Unread::Asked(text)) => {
             crate::out::line(format_args!("{}", text.trim_end()));
-            let lost = crate::out::lost().map(Failure::lost);
+            let lost = crate::out::lost().map(CheckFailure::lost);
             lost.as_ref().inspect(|failure| failure.tell(json));
             Err(lost.map_or(0, |failure| failure.code()))
         }
@@ -38,7 +38,7 @@ pub enum Unread {
     /// It asks for help or for the version, which is this.
     Asked(String),
     /// It is wrong.
-    Wrong(Failure),
+    Wrong(CheckFailure),
 }
 
 /// As [`parse`], and says nothing.
@@ -55,14 +55,14 @@ pub fn read<C: Parser>(words: &[OsString]) -> Result<C, Unread> {
             })
         }
         ErrorKind::ValueValidation => {
-            Unread::Wrong(Failure::Usage(of_value(&error).unwrap_or_else(|| in_a_line(error))))
+            Unread::Wrong(CheckFailure::Usage(of_value(&error).unwrap_or_else(|| in_a_line(error))))
         }
-        _ => Unread::Wrong(Failure::Usage(in_a_line(error))),
+        _ => Unread::Wrong(CheckFailure::Usage(in_a_line(error))),
     })
 }
 
 /// rayon's own variable: it panics where so many threads cannot be begun.
-fn threads() -> Result<(), Failure> {
+fn threads() -> Result<(), CheckFailure> {
     const NAME: &str = "RAYON_NUM_THREADS";
     const MOST: usize = 256;
     let asked = std::env::var(NAME).ok().and_then(|text| text.parse::<usize>().ok());
@@ -70,7 +70,7 @@ fn threads() -> Result<(), Failure> {
     match asked {
         Some(n) if n > MOST.max(cores) => {
             let expected = format!("at most {} threads", MOST.max(cores));
-            Err(Failure::Usage(format!("{NAME}: expected {expected}, got {n}")))
+            Err(CheckFailure::Usage(format!("{NAME}: expected {expected}, got {n}")))
         }
         _ => Ok(()),
     }

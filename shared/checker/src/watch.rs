@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 use crate::own;
 
 /// How often a watched file is looked at.
@@ -56,15 +56,15 @@ impl Saved {
 
 /// Runs this command line again at each save, without `--watch`: a process each, so that one that a kernel
 /// ends does not end the watch. Ctrl-C ends it.
-pub fn repeat(file: &Path, json: bool) -> Result<(), Failure> {
-    std::fs::metadata(file).map_err(|e| Failure::file(file, e))?;
+pub fn repeat(file: &Path, json: bool) -> Result<(), CheckFailure> {
+    std::fs::metadata(file).map_err(|e| CheckFailure::file(file, e))?;
     let mut saved = Saved::settled(file);
     loop {
         let arguments = own::arguments().into_iter().filter(|a| a != "--watch");
         let status = own::process().and_then(|mut tool| tool.args(arguments).status());
-        status.map_err(|e| Failure::file(Path::new(own::name()), e))?;
+        status.map_err(|e| CheckFailure::file(Path::new(own::name()), e))?;
         if !json {
-            println!("\nWaiting for the next save of {} (Ctrl-C ends)\n", file.display());
+            say!("\nWaiting for the next save of {} (Ctrl-C ends)\n", file.display());
         }
         saved = saved.next(file);
     }

@@ -77,9 +77,9 @@ impl Failure {
     /// Says it on stderr, and with `--json` as an object on stdout; what follows a report
     /// has had its object already.
     pub(crate) fn tell(&self, json: bool) {
-        eprintln!("lab: {}", shown_lines(self.message()));
+        note!("lab: {}", shown_lines(self.message()));
         if json && !matches!(self, Self::Wrong(_) | Self::Found(_) | Self::Missing(_)) {
-            println!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
+            say!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
         }
     }
 }
@@ -113,9 +113,9 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<lab_checker::Failure> for Failure {
-    fn from(failure: lab_checker::Failure) -> Self {
-        use lab_checker::Failure as Of;
+impl From<lab_checker::CheckFailure> for Failure {
+    fn from(failure: lab_checker::CheckFailure) -> Self {
+        use lab_checker::CheckFailure as Of;
         match failure {
             Of::Wrong(m) => Self::Wrong(m),
             Of::Refused(m) => Self::Refused(m),
@@ -123,6 +123,7 @@ impl From<lab_checker::Failure> for Failure {
             Of::Finding(m) => Self::Finding(m),
             Of::Found(m) => Self::Found(m),
             Of::Unavailable(m) => Self::Unavailable(m),
+            other => Self::Usage(other.message().to_owned()),
         }
     }
 }

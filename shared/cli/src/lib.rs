@@ -1,13 +1,13 @@
 //! The tool `lab`: its commands, and the registry of all stages.
 
-/// As the standard library's, but that never ends the process: [`lab_checker::out`].
-macro_rules! println {
+/// A line on stdout, as `println!` prints it, but that a full disk or a closed pipe does not end the process: [`lab_checker::out`].
+macro_rules! say {
     () => { lab_checker::out::line(format_args!("")) };
     ($($text:tt)*) => { lab_checker::out::line(format_args!($($text)*)) };
 }
 
-/// Likewise.
-macro_rules! eprintln {
+/// A line on stderr, likewise.
+macro_rules! note {
     ($($text:tt)*) => { lab_checker::out::note(format_args!($($text)*)) };
 }
 
@@ -87,7 +87,7 @@ fn run(cli: Cli) -> u8 {
             Command::Bundle(_) => commands::dev::refuse("bundle"),
         };
     let whole = || match lab_checker::out::lost() {
-        Some(why) => Err(lab_checker::Failure::lost(why).into()),
+        Some(why) => Err(lab_checker::CheckFailure::lost(why).into()),
         None => Ok(()),
     };
     match outcome.and_then(|()| whole()) {

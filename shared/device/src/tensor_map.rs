@@ -132,12 +132,10 @@ impl TensorMap {
         let mut width = self.sizes[0].saturating_mul(self.dtype.size() as u64);
         let several = others.filter(|d| self.sizes[*d] > 1);
         for (size, stride) in several.map(|d| (self.sizes[d], self.strides[d])) {
-            match stride < row {
-                true => {
-                    width = width.saturating_add(size.saturating_sub(1).saturating_mul(stride));
-                }
-                false if self.ends_anywhere || !stride.is_multiple_of(row) => return None,
-                false => {}
+            if stride < row {
+                width = width.saturating_add(size.saturating_sub(1).saturating_mul(stride));
+            } else if self.ends_anywhere || !stride.is_multiple_of(row) {
+                return None;
             }
         }
         (self.rank > 1 && width <= row).then_some(Columns { row, width })

@@ -103,15 +103,13 @@ impl View {
     fn add(&mut self, other: &Self) {
         self.know_of_everybody(other.everybody);
         self.most = self.most.max(other.most);
-        match self.threads.is_empty() {
-            true => self.threads.extend(other.threads.iter().filter(|t| t.1 > self.everybody)),
-            false if other.threads.len() <= LANES => {
-                other.threads.iter().for_each(|&(thread, stamp)| self.note(thread, stamp));
-            }
-            false => {
-                let both = merged(&self.threads, &other.threads);
-                self.threads = both.filter(|t| t.1 > self.everybody).collect();
-            }
+        if self.threads.is_empty() {
+            self.threads.extend(other.threads.iter().filter(|t| t.1 > self.everybody));
+        } else if other.threads.len() <= LANES {
+            other.threads.iter().for_each(|&(thread, stamp)| self.note(thread, stamp));
+        } else {
+            let both = merged(&self.threads, &other.threads);
+            self.threads = both.filter(|t| t.1 > self.everybody).collect();
         }
     }
 }

@@ -94,6 +94,7 @@ impl Foreign {
 
 /// Memory that cannot be adopted.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum NotAdopted {
     /// A part of it is adopted already.
     #[error("memory that overlaps {len} bytes at {start:#x}, which are in use already")]

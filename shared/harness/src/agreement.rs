@@ -15,14 +15,14 @@ use crate::suite::Check;
 
 /// Each panics where the device and the emulator differ.
 pub static CHECKS: &[Check] = &[
-    Check { name: "coordinates_votes_and_exits", run: coordinates_votes_and_exits },
-    Check { name: "warp_collectives", run: warp_collectives },
-    Check { name: "atomics", run: atomics },
-    Check { name: "conversions_of_halves", run: conversions_of_halves },
-    Check { name: "arithmetic_of_halves", run: arithmetic_of_halves },
-    Check { name: "grids_that_wait", run: grids_that_wait },
-    Check { name: "vectors_and_fast_maths", run: vectors_and_fast_maths },
-    Check { name: "parts_of_a_block", run: parts_of_a_block },
+    Check::new("coordinates_votes_and_exits", coordinates_votes_and_exits),
+    Check::new("warp_collectives", warp_collectives),
+    Check::new("atomics", atomics),
+    Check::new("conversions_of_halves", conversions_of_halves),
+    Check::new("arithmetic_of_halves", arithmetic_of_halves),
+    Check::new("grids_that_wait", grids_that_wait),
+    Check::new("vectors_and_fast_maths", vectors_and_fast_maths),
+    Check::new("parts_of_a_block", parts_of_a_block),
 ];
 
 /// A launch: buffers that are read, buffers that are written (with what they hold before), numbers.

@@ -16,26 +16,20 @@ use crate::{Binding, Error, Prepared, Tensor, arguments};
 
 /// Each panics where it does not hold.
 pub static CHECKS: &[Check] = &[
-    Check { name: "a_plan_runs_in_memory_of_others", run: a_plan_runs_in_memory_of_others },
-    Check { name: "memory_that_does_not_fit_is_refused", run: memory_that_does_not_fit_is_refused },
-    Check { name: "the_bounds_of_foreign_memory_hold", run: the_bounds_of_foreign_memory_hold },
-    Check { name: "an_output_is_another_plans_input", run: an_output_is_another_plans_input },
-    Check { name: "slots_are_another_plans_inputs", run: slots_are_another_plans_inputs },
-    Check { name: "scratch_comes_from_the_caller", run: scratch_comes_from_the_caller },
-    Check { name: "zeros_and_constants_are_written", run: zeros_and_constants_are_written },
-    Check { name: "what_was_never_written_is_told", run: what_was_never_written_is_told },
-    Check {
-        name: "what_is_updated_goes_in_and_comes_out",
-        run: what_is_updated_goes_in_and_comes_out,
-    },
-    Check { name: "runs_go_to_the_callers_stream", run: runs_go_to_the_callers_stream },
-    Check {
-        name: "a_stream_of_another_device_is_refused",
-        run: a_stream_of_another_device_is_refused,
-    },
-    Check { name: "what_is_not_there_is_named", run: what_is_not_there_is_named },
-    Check { name: "too_much_memory_is_refused_at_once", run: too_much_memory_is_refused_at_once },
-    Check { name: "structs_go_by_value", run: structs_go_by_value },
+    Check::new("a_plan_runs_in_memory_of_others", a_plan_runs_in_memory_of_others),
+    Check::new("memory_that_does_not_fit_is_refused", memory_that_does_not_fit_is_refused),
+    Check::new("the_bounds_of_foreign_memory_hold", the_bounds_of_foreign_memory_hold),
+    Check::new("an_output_is_another_plans_input", an_output_is_another_plans_input),
+    Check::new("slots_are_another_plans_inputs", slots_are_another_plans_inputs),
+    Check::new("scratch_comes_from_the_caller", scratch_comes_from_the_caller),
+    Check::new("zeros_and_constants_are_written", zeros_and_constants_are_written),
+    Check::new("what_was_never_written_is_told", what_was_never_written_is_told),
+    Check::new("what_is_updated_goes_in_and_comes_out", what_is_updated_goes_in_and_comes_out),
+    Check::new("runs_go_to_the_callers_stream", runs_go_to_the_callers_stream),
+    Check::new("a_stream_of_another_device_is_refused", a_stream_of_another_device_is_refused),
+    Check::new("what_is_not_there_is_named", what_is_not_there_is_named),
+    Check::new("too_much_memory_is_refused_at_once", too_much_memory_is_refused_at_once),
+    Check::new("structs_go_by_value", structs_go_by_value),
 ];
 
 const N: usize = 100;

@@ -10,18 +10,12 @@ use crate::{Error, Tensor, arguments};
 
 /// Each panics where it does not hold.
 pub static CHECKS: &[Check] = &[
-    Check { name: "a_plan_is_put_into_another", run: a_plan_is_put_into_another },
-    Check {
-        name: "both_parts_of_a_plan_are_put_into_another",
-        run: both_parts_are_put_into_another,
-    },
-    Check { name: "what_does_not_fit_in_is_refused", run: what_does_not_fit_in_is_refused },
-    Check { name: "layers_have_names", run: layers_have_names },
-    Check {
-        name: "scratch_that_has_ended_is_used_again",
-        run: scratch_that_has_ended_is_used_again,
-    },
-    Check { name: "a_slot_belongs_to_one_plan", run: a_slot_belongs_to_one_plan },
+    Check::new("a_plan_is_put_into_another", a_plan_is_put_into_another),
+    Check::new("both_parts_of_a_plan_are_put_into_another", both_parts_are_put_into_another),
+    Check::new("what_does_not_fit_in_is_refused", what_does_not_fit_in_is_refused),
+    Check::new("layers_have_names", layers_have_names),
+    Check::new("scratch_that_has_ended_is_used_again", scratch_that_has_ended_is_used_again),
+    Check::new("a_slot_belongs_to_one_plan", a_slot_belongs_to_one_plan),
 ];
 
 const N: usize = 100;

@@ -14,35 +14,32 @@ pub mod kernels {
 
 /// Each panics where the device does not do what it should.
 pub static CHECKS: &[Check] = &[
-    Check {
-        name: "buffers_start_poisoned_and_copies_are_whole",
-        run: buffers_start_poisoned_and_copies_are_whole,
-    },
-    Check { name: "wrong_copies_are_refused", run: wrong_copies_are_refused },
-    Check {
-        name: "wrong_launches_are_refused_before_they_run",
-        run: wrong_launches_are_refused_before_they_run,
-    },
-    Check {
-        name: "memory_is_counted_and_its_end_is_an_error",
-        run: memory_is_counted_and_its_end_is_an_error,
-    },
-    Check {
-        name: "streams_come_after_what_was_queued_and_a_join_orders_the_rest",
-        run: streams_come_after_what_was_queued_and_a_join_orders_the_rest,
-    },
-    Check {
-        name: "a_graph_makes_its_launches_again_each_time",
-        run: a_graph_makes_its_launches_again_each_time,
-    },
-    Check {
-        name: "globals_are_set_and_dynamic_shared_memory_holds",
-        run: globals_are_set_and_dynamic_shared_memory_holds,
-    },
-    Check {
-        name: "blocks_of_a_grid_wait_for_each_other",
-        run: blocks_of_a_grid_wait_for_each_other,
-    },
+    Check::new(
+        "buffers_start_poisoned_and_copies_are_whole",
+        buffers_start_poisoned_and_copies_are_whole,
+    ),
+    Check::new("wrong_copies_are_refused", wrong_copies_are_refused),
+    Check::new(
+        "wrong_launches_are_refused_before_they_run",
+        wrong_launches_are_refused_before_they_run,
+    ),
+    Check::new(
+        "memory_is_counted_and_its_end_is_an_error",
+        memory_is_counted_and_its_end_is_an_error,
+    ),
+    Check::new(
+        "streams_come_after_what_was_queued_and_a_join_orders_the_rest",
+        streams_come_after_what_was_queued_and_a_join_orders_the_rest,
+    ),
+    Check::new(
+        "a_graph_makes_its_launches_again_each_time",
+        a_graph_makes_its_launches_again_each_time,
+    ),
+    Check::new(
+        "globals_are_set_and_dynamic_shared_memory_holds",
+        globals_are_set_and_dynamic_shared_memory_holds,
+    ),
+    Check::new("blocks_of_a_grid_wait_for_each_other", blocks_of_a_grid_wait_for_each_other),
 ];
 
 fn buffers_start_poisoned_and_copies_are_whole(device: &Device) {

@@ -53,6 +53,14 @@ pub trait Family: Sync {
         Magnitudes::new()
     }
 
+    /// How many heads a problem of these sizes has that have nothing to do with one another, as
+    /// [`Family::draw_inputs`] draws it. Each tensor of at least two indices then lies in memory as so many equal pieces, which its
+    /// first two indices count together, and a piece of an output is made of the same piece of each input alone; a tensor
+    /// of one index belongs to all. 1 where a problem is one whole.
+    fn independent_heads(&self, _dims: &Dims) -> usize {
+        1
+    }
+
     /// What it costs at least.
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost;
 

@@ -9,9 +9,9 @@ use crate::{Error, Tensor, arguments};
 
 /// Each panics where it does not hold.
 pub static CHECKS: &[Check] = &[
-    Check { name: "boxes_go_through_a_plan", run: boxes_go_through_a_plan },
-    Check { name: "maps_of_other_memory_are_refused", run: maps_of_other_memory_are_refused },
-    Check { name: "maps_are_no_pointers", run: maps_are_no_pointers },
+    Check::new("boxes_go_through_a_plan", boxes_go_through_a_plan),
+    Check::new("maps_of_other_memory_are_refused", maps_of_other_memory_are_refused),
+    Check::new("maps_are_no_pointers", maps_are_no_pointers),
 ];
 
 /// Rows and columns.

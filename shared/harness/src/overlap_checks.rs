@@ -9,8 +9,8 @@ use crate::{Binding, Error, Tensor, arguments};
 
 /// Each panics where it does not hold.
 pub static CHECKS: &[Check] = &[
-    Check { name: "a_chain_that_overlaps_computes_the_same", run: a_chain_that_overlaps },
-    Check { name: "a_cooperative_launch_overlaps_nothing", run: a_cooperative_launch },
+    Check::new("a_chain_that_overlaps_computes_the_same", a_chain_that_overlaps),
+    Check::new("a_cooperative_launch_overlaps_nothing", a_cooperative_launch),
 ];
 
 /// Launches of a run.

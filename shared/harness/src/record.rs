@@ -7,8 +7,8 @@ use lab_device::{Arithmetic, DType};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::timing::Times;
+use crate::{Error, Heads};
 
 /// The version of the format. Records of the first are read as well: they have no peaks, so that
 /// their rooflines are the copy's alone, and tell no clock.
@@ -121,6 +121,23 @@ impl Products {
     }
 }
 
+/// Heads of a problem, each judged whole: the first, the last, and some between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Judged {
+    /// How many.
+    pub heads: usize,
+    /// How many the problem has.
+    pub of: usize,
+}
+
+impl From<&Heads> for Judged {
+    fn from(heads: &Heads) -> Self {
+        let [heads, of] = heads.counts();
+        Self { heads, of }
+    }
+}
+
 /// One version on one problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -163,6 +180,9 @@ pub struct Measurement {
     /// of what has no output, and of a library's script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub element_share: Option<f64>,
+    /// On which part of the problem its outputs were judged; none where that is the whole, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<Judged>,
     /// Registers a thread; of several kernels, the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registers: Option<u32>,
@@ -208,6 +228,7 @@ impl Measurement {
             replay_us: None,
             relative_error: None,
             element_share: None,
+            judged: None,
             registers: None,
             local_bytes: None,
             products: None,
@@ -401,6 +422,7 @@ mod tests {
                 roofline_percent: Some(50.0),
                 relative_error: None,
                 element_share: None,
+                judged: Some(Judged { heads: 3, of: 16 }),
                 registers: Some(32),
                 local_bytes: None,
                 products: None,

@@ -218,6 +218,8 @@ pub struct VersionCheck {
     pub family: Option<&'static str>,
     /// Of versions only of which this holds.
     pub only: fn(&dyn Version) -> bool,
+    /// How much it does.
+    pub tier: Tier,
 }
 
 impl VersionCheck {
@@ -226,57 +228,57 @@ impl VersionCheck {
         self.family.is_none_or(|family| family == version.info().family.name())
             && (self.only)(version)
     }
+}
 
-    /// Whether only the first and the last version of a stage are asked it, by its name: it takes long, or runs everything
-    /// several times, in all orders or with all extremes.
-    fn is_of_ends(&self) -> bool {
-        begins_with_one_of(self.name, &OF_ENDS)
+/// How much a check does, and so where tests on the emulator run it. A GPU is soon done with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// It is soon done: a plain `cargo test` asks it of versions by turns.
+    Short,
+    /// It goes through many sizes, or through all: versions take turns, among what takes long.
+    ManySizes,
+    /// Long sequences, extremes, all orders of threads: the first and the last version of a stage are asked it, among what takes
+    /// long.
+    Ends,
+    /// Large problems: as [`Tier::Ends`], and `lab selftest --small` leaves it out.
+    Large,
+}
+
+impl Tier {
+    /// Whether only the first and the last version of a stage are asked it.
+    fn is_of_ends(self) -> bool {
+        matches!(self, Self::Ends | Self::Large)
+    }
+
+    /// Whether it is left out of a plain `cargo test`.
+    fn takes_long(self) -> bool {
+        self != Self::Short
     }
 }
 
-/// Beginnings of names of checks: of those that only the first and the last version of a stage are asked.
-const OF_ENDS: [&str; 4] = ["large_", "long_", "any_schedule_", "extreme_"];
-
-/// And of others that go through many sizes, or through all.
-const OF_MANY_SIZES: [&str; 6] = [
-    "any_number_",
-    "every_cut_",
-    "tiles_of_any_",
-    "segments_do_not_",
-    "states_go_over_",
-    "gradients_of_lengths_",
-];
-
-fn begins_with_one_of(name: &str, beginnings: &[&str]) -> bool {
-    beginnings.iter().any(|beginning| name.starts_with(beginning))
-}
-
-/// Whether a check of this name is left out of a plain `cargo test`.
-fn takes_long(name: &str) -> bool {
-    begins_with_one_of(name, &OF_ENDS) || begins_with_one_of(name, &OF_MANY_SIZES)
-}
-
 /// Functions as checks of a version, each under its own name; `of FAMILY;` before them where they
-/// concern one family of a stage's, and `if CONDITION` behind one that concerns only some versions.
+/// concern one family of a stage's, `if CONDITION` behind one that concerns only some versions, and `in TIER` behind one that is
+/// not of [`Tier::Short`].
 #[macro_export]
 macro_rules! version_checks {
-    (of $family:expr; $($check:ident $(if $only:ident)?),+ $(,)?) => {
+    (of $family:expr; $($check:ident $(if $only:ident)? $(in $tier:ident)?),+ $(,)?) => {
+        $crate::version_checks!(@ Some($family); $($check $(if $only)? $(in $tier)?),+)
+    };
+    (@ $family:expr; $($check:ident $(if $only:ident)? $(in $tier:ident)?),+) => {
         &[$($crate::suite::VersionCheck {
             name: stringify!($check),
             run: $check,
-            family: Some($family),
-            only: $crate::version_checks!(@ $($only)?),
+            family: $family,
+            only: $crate::version_checks!(@only $($only)?),
+            tier: $crate::version_checks!(@tier $($tier)?),
         }),+]
     };
-    (@) => { |_| true };
-    (@ $only:ident) => { $only };
-    ($($check:ident $(if $only:ident)?),+ $(,)?) => {
-        &[$($crate::suite::VersionCheck {
-            name: stringify!($check),
-            run: $check,
-            family: None,
-            only: $crate::version_checks!(@ $($only)?),
-        }),+]
+    (@only) => { |_| true };
+    (@only $only:ident) => { $only };
+    (@tier) => { $crate::suite::Tier::Short };
+    (@tier $tier:ident) => { $crate::suite::Tier::$tier };
+    ($($check:ident $(if $only:ident)? $(in $tier:ident)?),+ $(,)?) => {
+        $crate::version_checks!(@ None; $($check $(if $only)? $(in $tier)?),+)
     };
 }
 
@@ -347,6 +349,20 @@ pub struct Check {
     pub name: &'static str,
     /// Shows it.
     pub run: fn(&Device),
+    /// How much it does.
+    pub tier: Tier,
+}
+
+impl Check {
+    /// One that is soon done.
+    pub const fn new(name: &'static str, run: fn(&Device)) -> Self {
+        Self { name, run, tier: Tier::Short }
+    }
+
+    /// One that does as much as this.
+    pub const fn in_tier(self, tier: Tier) -> Self {
+        Self { tier, ..self }
+    }
 }
 
 /// Checks of what stands on a stage, such as a model that is trained by its kernels. They belong to the
@@ -432,7 +448,7 @@ pub fn assert_stage(stage: &Stage, share: Share) {
             continue;
         }
         let is_in_share = |is_short| !is_emulator || is_short == (share == Share::Short);
-        let of_stage = stage.checks.iter().filter(|check| is_in_share(!takes_long(check.name)));
+        let of_stage = stage.checks.iter().filter(|check| is_in_share(!check.tier.takes_long()));
         let of_stage: Vec<Check> = of_stage.copied().collect();
         let mut failed = failures(&of_stage, &device);
         let all = std::env::var_os("LAB_ALL_CHECKS").is_some();
@@ -446,12 +462,12 @@ pub fn assert_stage(stage: &Stage, share: Share) {
             let mut checks = stage.checks_of(*version);
             checks.retain(|check| {
                 let mut is_its_turn = false;
-                if !check.is_of_ends() {
+                if !check.tier.is_of_ends() {
                     is_its_turn = place.is_multiple_of(turns);
                     place += 1;
                 }
                 let is_asked = !is_emulator || is_end || all || is_its_turn;
-                is_asked && is_in_share(is_its_turn && !takes_long(check.name))
+                is_asked && is_in_share(is_its_turn && !check.tier.takes_long())
             });
             let own = version_failures(&checks, *version, &device).into_iter();
             Some(own.map(|(check, said)| (check, format!("{name}: {said}"))).collect::<Vec<_>>())

@@ -22,23 +22,17 @@ use crate::{
 pub static SUITE: Suite = Suite { name: "lab-operations", stage: "vlstm_fwbw_v4", checks: CHECKS };
 
 static CHECKS: &[Check] = &[
-    Check { name: "layers_of_one_plan_are_right", run: layers_of_one_plan_are_right },
-    Check { name: "layers_of_two_plans_are_right", run: layers_of_two_plans_are_right },
-    Check { name: "packed_sequences_are_right", run: packed_sequences_are_right },
-    Check {
-        name: "recurrences_with_their_states_are_right",
-        run: recurrences_with_their_states_are_right,
-    },
-    Check { name: "what_is_saved_is_imported", run: what_is_saved_is_imported },
-    Check { name: "another_export_is_refused", run: another_export_is_refused },
-    Check { name: "a_backward_pass_can_be_added_twice", run: a_backward_pass_can_be_added_twice },
-    Check { name: "rows_give_what_heads_give", run: rows_give_what_heads_give },
-    Check { name: "steps_go_on_where_a_sequence_ends", run: steps_go_on_where_a_sequence_ends },
-    Check { name: "attention_stands_beside_the_vlstm", run: attention_stands_beside_the_vlstm },
-    Check {
-        name: "attention_over_rows_is_that_by_heads",
-        run: attention_over_rows_is_that_by_heads,
-    },
+    Check::new("layers_of_one_plan_are_right", layers_of_one_plan_are_right),
+    Check::new("layers_of_two_plans_are_right", layers_of_two_plans_are_right),
+    Check::new("packed_sequences_are_right", packed_sequences_are_right),
+    Check::new("recurrences_with_their_states_are_right", recurrences_with_their_states_are_right),
+    Check::new("what_is_saved_is_imported", what_is_saved_is_imported),
+    Check::new("another_export_is_refused", another_export_is_refused),
+    Check::new("a_backward_pass_can_be_added_twice", a_backward_pass_can_be_added_twice),
+    Check::new("rows_give_what_heads_give", rows_give_what_heads_give),
+    Check::new("steps_go_on_where_a_sequence_ends", steps_go_on_where_a_sequence_ends),
+    Check::new("attention_stands_beside_the_vlstm", attention_stands_beside_the_vlstm),
+    Check::new("attention_over_rows_is_that_by_heads", attention_over_rows_is_that_by_heads),
 ];
 
 /// What a forward pass has saved is still there.

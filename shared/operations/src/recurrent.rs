@@ -226,10 +226,8 @@ impl Recurrent {
         if let Some(name) = name.filter(|name| *name != version) {
             return Err(Error::bad("version", format!("auto or {version}"), format!("'{name}'")));
         }
-        let pass = match gradients {
-            true => lstm_fused::Pass::ForwardBackward,
-            false => lstm_fused::Pass::Forward,
-        };
+        let pass =
+            if gradients { lstm_fused::Pass::ForwardBackward } else { lstm_fused::Pass::Forward };
         let made = gru.plan(plan.device(), shapes, pass)?;
         Ok(Made { version, options: Vec::new(), plan: made })
     }

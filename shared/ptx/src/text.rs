@@ -257,11 +257,14 @@ impl Call<'_> {
                 _ => Some(format!("((char*){} + {offset})", symbol.cpp)),
             };
         }
-        let space = match shared {
-            true => "shared",
-            // Parameters are on the stack as well.
-            false if self.words.iter().any(|w| *w == "local" || w.starts_with("param")) => "local",
-            false => "anywhere",
+        // Parameters are on the stack as well.
+        let is_local = |w: &&str| *w == "local" || w.starts_with("param");
+        let space = if shared {
+            "shared"
+        } else if self.words.iter().any(is_local) {
+            "local"
+        } else {
+            "anywhere"
         };
         let base = self.text.read(base, "uint64_t")?;
         Some(format!("::emu::ptx::{space}({base} + {offset})"))

@@ -27,6 +27,8 @@
 
 mod pieces;
 
+use rayon::prelude::*;
+
 use crate::matmul::matmul;
 
 pub use self::pieces::{backward_in_pieces, forward_in_pieces};
@@ -319,7 +321,8 @@ pub fn forward_ungated(q: &[f64], k: &[f64], v: &[f64], sizes: Sizes) -> Vec<f64
             .collect::<Vec<_>>()
     };
     assert_eq!((q.len(), k.len()), (heads * positions * qk, heads * positions * qk), "q k v");
-    (0..heads).flat_map(head).collect()
+    let all: Vec<_> = (0..heads).into_par_iter().map(head).collect();
+    all.concat()
 }
 
 /// The gradients of Σ h · `dh` by each input; m is held constant, for h does not depend on it but

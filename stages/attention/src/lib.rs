@@ -262,10 +262,9 @@ pub static STAGE: Stage = Stage {
         &STEP_SPLIT,
     ],
     kernels: kernels::KERNELS,
-    checks: &[Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    }],
+    checks: &[Check::new("every_kernel_loads_on_every_device", |device| {
+        every_kernel_loads(&STAGE, device)
+    })],
     ..Stage::EMPTY
 };
 

@@ -154,7 +154,7 @@ impl Family for OfStep {
     fn checks(&self) -> &'static [VersionCheck] {
         version_checks![
             what_lies_behind_the_length_does_not_matter,
-            large_scores_are_right_too,
+            large_scores_are_right_too in Large,
             nan_reaches_its_heads_alone,
             heads_of_no_whole_group_are_refused,
         ]

@@ -10,25 +10,19 @@ use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
 use crate::{Dequantize, MMA, MMA_INT8, PERSISTENT, SPLIT, STAGE, quantize_rows};
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
-    Check {
-        name: "a_row_has_the_same_bits_among_any_others",
-        run: a_row_has_the_same_bits_among_any_others,
-    },
-    Check { name: "int8_becomes_what_it_stands_for", run: int8_becomes_what_it_stands_for },
-    Check { name: "columns_go_to_parts", run: columns_go_to_parts },
-    Check { name: "gates_and_up_are_one_launch", run: gates_and_up_are_one_launch },
-    Check { name: "rows_are_normed_on_the_way", run: rows_are_normed_on_the_way },
-    Check { name: "heads_are_normed_on_the_way", run: heads_are_normed_on_the_way },
-    Check { name: "gates_are_columns_of_the_product", run: gates_are_columns_of_the_product },
-    Check { name: "nan_stays_in_its_row", run: nan_stays_in_its_row },
-    Check {
-        name: "what_does_not_fit_is_refused_by_name",
-        run: what_does_not_fit_is_refused_by_name,
-    },
+    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
+    Check::new(
+        "a_row_has_the_same_bits_among_any_others",
+        a_row_has_the_same_bits_among_any_others,
+    ),
+    Check::new("int8_becomes_what_it_stands_for", int8_becomes_what_it_stands_for),
+    Check::new("columns_go_to_parts", columns_go_to_parts),
+    Check::new("gates_and_up_are_one_launch", gates_and_up_are_one_launch),
+    Check::new("rows_are_normed_on_the_way", rows_are_normed_on_the_way),
+    Check::new("heads_are_normed_on_the_way", heads_are_normed_on_the_way),
+    Check::new("gates_are_columns_of_the_product", gates_are_columns_of_the_product),
+    Check::new("nan_stays_in_its_row", nan_stays_in_its_row),
+    Check::new("what_does_not_fit_is_refused_by_name", what_does_not_fit_is_refused_by_name),
 ];
 
 /// Each element its number times the scale of its row in f32, then rounded; more than a block of them, the last one not full.

@@ -2,7 +2,7 @@
 
 use lab_device::{Arithmetic, DType, Device};
 use lab_harness::suite::schedules;
-use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
+use lab_harness::suite::{Check, Tier, VersionCheck, check, every_kernel_loads, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, run, version_checks};
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
-    large_problems,
+    large_problems in Large,
     a_batch_has_any_leading_indices,
     nan_stays_in_its_row_or_column_of_tiles,
     results_do_not_change_from_run_to_run_in_any_order,
@@ -26,19 +26,20 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 ];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check { name: "large_layers_are_right", run: large_layers_are_right },
-    Check { name: "every_epilogue_is_right", run: every_epilogue_is_right },
-    Check { name: "gradients_of_a_layer_add_up", run: gradients_of_a_layer_add_up },
-    Check { name: "bare_products_have_the_same_bits", run: bare_products_have_the_same_bits },
-    Check { name: "weight_gradients_add_up", run: weight_gradients_add_up },
-    Check { name: "what_a_layer_cannot_take_is_refused", run: what_a_layer_cannot_take_is_refused },
-    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
-    Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
-    Check { name: "every_cut_is_right", run: every_cut_is_right },
-    Check { name: "a_narrow_last_round_is_right", run: a_narrow_last_round_is_right },
-    Check { name: "tiles_behind_others_are_right", run: tiles_behind_others_are_right },
-    Check { name: "large_tiles_behind_in_any_order", run: large_tiles_behind_in_any_order },
-    Check { name: "tiles_back_and_forth_are_right", run: tiles_back_and_forth_are_right },
+    Check::new("large_layers_are_right", large_layers_are_right).in_tier(Tier::Large),
+    Check::new("every_epilogue_is_right", every_epilogue_is_right),
+    Check::new("gradients_of_a_layer_add_up", gradients_of_a_layer_add_up),
+    Check::new("bare_products_have_the_same_bits", bare_products_have_the_same_bits),
+    Check::new("weight_gradients_add_up", weight_gradients_add_up),
+    Check::new("what_a_layer_cannot_take_is_refused", what_a_layer_cannot_take_is_refused),
+    Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
+    Check::new("overlap_changes_no_bit", overlap_changes_no_bit),
+    Check::new("every_cut_is_right", every_cut_is_right).in_tier(Tier::ManySizes),
+    Check::new("a_narrow_last_round_is_right", a_narrow_last_round_is_right),
+    Check::new("tiles_behind_others_are_right", tiles_behind_others_are_right),
+    Check::new("large_tiles_behind_in_any_order", large_tiles_behind_in_any_order)
+        .in_tier(Tier::Large),
+    Check::new("tiles_back_and_forth_are_right", tiles_back_and_forth_are_right),
 ];
 
 /// Both versions on the tensor cores add up the same products in the same order.

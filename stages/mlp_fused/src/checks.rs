@@ -14,7 +14,7 @@ use crate::steps::StepsPlan;
 use crate::{STAGE, resident};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
-    any_schedule_gives_the_same,
+    any_schedule_gives_the_same in Ends,
     shapes_make_the_plan,
     parameters_are_trained_where_they_lie,
     every_gradient_is_there,
@@ -22,16 +22,13 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     logits_far_apart,
     a_token_of_many_pairs,
     wider_than_a_block,
-    large_problems,
+    large_problems in Large,
 ];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
-    Check { name: "residents_without_a_cluster", run: residents_without_a_cluster },
-    Check {
-        name: "a_loss_that_is_no_number_moves_nothing",
-        run: a_loss_that_is_no_number_moves_nothing,
-    },
+    Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
+    Check::new("residents_without_a_cluster", residents_without_a_cluster),
+    Check::new("a_loss_that_is_no_number_moves_nothing", a_loss_that_is_no_number_moves_nothing),
 ];
 
 fn inputs(version: &dyn Version, shape: [usize; 5]) -> Tensors {

@@ -1,31 +1,25 @@
 //! What must hold beside every operation's error bounds.
 
 use lab_device::Device;
-use lab_harness::suite::{Check, check, every_kernel_loads, without_checks};
+use lab_harness::suite::{Check, Tier, check, every_kernel_loads, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, compare, run};
 
 use crate::{OPERATIONS, Operation, SOFTMAX, SOFTMAX_ONLINE, SOFTMAX_REGISTERS, STAGE};
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check { name: "large_problems", run: large_problems },
-    Check {
-        name: "softmax_of_large_values_does_not_overflow",
-        run: softmax_of_large_values_does_not_overflow,
-    },
-    Check {
-        name: "softmax_spreads_nan_over_its_row_and_no_further",
-        run: softmax_spreads_nan_over_its_row_and_no_further,
-    },
-    Check {
-        name: "softmax_takes_minus_infinity_as_a_mask",
-        run: softmax_takes_minus_infinity_as_a_mask,
-    },
-    Check {
-        name: "results_do_not_change_from_run_to_run",
-        run: results_do_not_change_from_run_to_run,
-    },
-    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+    Check::new("large_problems", large_problems).in_tier(Tier::Large),
+    Check::new(
+        "softmax_of_large_values_does_not_overflow",
+        softmax_of_large_values_does_not_overflow,
+    ),
+    Check::new(
+        "softmax_spreads_nan_over_its_row_and_no_further",
+        softmax_spreads_nan_over_its_row_and_no_further,
+    ),
+    Check::new("softmax_takes_minus_infinity_as_a_mask", softmax_takes_minus_infinity_as_a_mask),
+    Check::new("results_do_not_change_from_run_to_run", results_do_not_change_from_run_to_run),
+    Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
 ];
 
 /// 2^25 elements in every type; on the emulator 2^22, in f32 and without its checks.

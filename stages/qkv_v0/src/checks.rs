@@ -8,17 +8,17 @@ use lab_harness::{Options, Problem, Version, run};
 use crate::{GRID_TILE, INFO, MISTAKE, STAGE};
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check { name: "one_block_is_right", run: one_block_is_right },
-    Check {
-        name: "several_blocks_are_wrong_with_and_without_checks",
-        run: several_blocks_are_wrong_with_and_without_checks,
-    },
-    Check {
-        name: "the_checks_find_the_reads_of_what_others_hold",
-        run: the_checks_find_the_reads_of_what_others_hold,
-    },
-    Check { name: "a_wrong_number_of_blocks_is_refused", run: a_wrong_number_of_blocks_is_refused },
-    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+    Check::new("one_block_is_right", one_block_is_right),
+    Check::new(
+        "several_blocks_are_wrong_with_and_without_checks",
+        several_blocks_are_wrong_with_and_without_checks,
+    ),
+    Check::new(
+        "the_checks_find_the_reads_of_what_others_hold",
+        the_checks_find_the_reads_of_what_others_hold,
+    ),
+    Check::new("a_wrong_number_of_blocks_is_refused", a_wrong_number_of_blocks_is_refused),
+    Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
 ];
 
 fn with_blocks(blocks: u32) -> Options {

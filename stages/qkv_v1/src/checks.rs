@@ -10,7 +10,7 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Tensor, Version, version_checks};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
-    large_problems,
+    large_problems in Large,
     heads_do_not_meet,
     nan_in_a_query_stays_in_its_row,
     nan_in_a_value_stays_in_its_column,

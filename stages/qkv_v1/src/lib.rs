@@ -67,10 +67,9 @@ pub static STAGE: Stage = Stage {
     versions: &[&BLOCK_TILE],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
-    checks: &[Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    }],
+    checks: &[Check::new("every_kernel_loads_on_every_device", |device| {
+        every_kernel_loads(&STAGE, device)
+    })],
     ..Stage::EMPTY
 };
 

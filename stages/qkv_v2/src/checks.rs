@@ -13,16 +13,16 @@ use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 use crate::{CLUSTER, RESIDENT, Reordered};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
-    large_problems,
+    large_problems in Large,
     heads_do_not_meet,
     nan_in_a_query_stays_in_its_row,
     nan_in_a_value_stays_in_its_column,
     infinity_meets_no_zeros_that_fill_a_tile,
     a_state_out_of_the_range_of_halves_is_scaled,
-    large_sums_of_ones_stay_in_range,
+    large_sums_of_ones_stay_in_range in Large,
     f32_is_rounded_to_tf32,
     results_do_not_change_from_run_to_run,
-    any_schedule_gives_the_same,
+    any_schedule_gives_the_same in Ends,
     shapes_that_do_not_fit_are_refused,
 ];
 

@@ -13,10 +13,10 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     a_sequence_in_parts_is_the_same,
     heads_and_rows_do_not_meet,
     nan_stays_in_its_head_and_row,
-    extreme_gates_are_right,
-    large_problems,
+    extreme_gates_are_right in Ends,
+    large_problems in Large,
     results_do_not_change_from_run_to_run,
-    any_schedule_gives_the_same,
+    any_schedule_gives_the_same in Ends,
     what_does_not_fit_is_refused,
 ];
 

@@ -168,10 +168,9 @@ pub static STAGE: Stage = Stage {
     versions: &[&CELL, &HEADS, &FORWARD[0], &FORWARD[1]],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
-    checks: &[Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    }],
+    checks: &[Check::new("every_kernel_loads_on_every_device", |device| {
+        every_kernel_loads(&STAGE, device)
+    })],
     ..Stage::EMPTY
 };
 

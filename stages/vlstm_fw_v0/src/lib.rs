@@ -65,10 +65,9 @@ pub static STAGE: Stage = Stage {
     teaches: "a causal mask: only the tiles up to the diagonal are loaded and multiplied",
     versions: &[&CAUSAL],
     kernels: kernels::KERNELS,
-    checks: &[Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    }],
+    checks: &[Check::new("every_kernel_loads_on_every_device", |device| {
+        every_kernel_loads(&STAGE, device)
+    })],
     ..Stage::EMPTY
 };
 

@@ -83,10 +83,9 @@ pub static STAGE: Stage = Stage {
     teaches: "gates and a running maximum: when the maximum grows, the sums so far are rescaled",
     versions: &[&ONLINE],
     kernels: kernels::KERNELS,
-    checks: &[Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    }],
+    checks: &[Check::new("every_kernel_loads_on_every_device", |device| {
+        every_kernel_loads(&STAGE, device)
+    })],
     ..Stage::EMPTY
 };
 

@@ -6,9 +6,10 @@ use lab_harness::version_checks;
 
 use crate::STAGE;
 
-pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![any_schedule_gives_the_same];
+pub(crate) static VERSION_CHECKS: &[VersionCheck] =
+    version_checks![any_schedule_gives_the_same in Ends];
 
-pub(crate) static CHECKS: &[Check] = &[Check {
-    name: "every_kernel_loads_on_every_device",
-    run: |device| every_kernel_loads(&STAGE, device),
-}];
+pub(crate) static CHECKS: &[Check] =
+    &[Check::new("every_kernel_loads_on_every_device", |device| {
+        every_kernel_loads(&STAGE, device)
+    })];

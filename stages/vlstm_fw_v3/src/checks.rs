@@ -8,15 +8,13 @@ use lab_harness::{Options, Problem, Tensor, Version, compare, run, version_check
 
 use crate::{CHUNKS, LONG, STAGE};
 
-pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![any_schedule_gives_the_same];
+pub(crate) static VERSION_CHECKS: &[VersionCheck] =
+    version_checks![any_schedule_gives_the_same in Ends];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
-    Check { name: "the_length_of_chunks_does_not_matter", run: lengths_agree },
-    Check { name: "a_long_memory_fits_into_halves", run: long_memory },
+    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
+    Check::new("the_length_of_chunks_does_not_matter", lengths_agree),
+    Check::new("a_long_memory_fits_into_halves", long_memory),
 ];
 
 /// m and n, which are f32, are the same to some roundings of f32; h to those of halves.

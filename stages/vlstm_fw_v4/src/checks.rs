@@ -14,9 +14,9 @@ use crate::{
 };
 
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
-    any_schedule_gives_the_same if takes_batches,
+    any_schedule_gives_the_same if takes_batches in Ends,
     a_long_memory_fits_into_halves if takes_f16,
-    segments_do_not_matter if has_segments,
+    segments_do_not_matter if has_segments in ManySizes,
     input_gates_of_a_million if takes_batches,
 ];
 
@@ -33,11 +33,8 @@ fn has_segments(version: &dyn Version) -> bool {
 }
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
-    Check { name: "what_a_backward_pass_wants_is_saved", run: what_a_backward_pass_wants_is_saved },
+    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
+    Check::new("what_a_backward_pass_wants_is_saved", what_a_backward_pass_wants_is_saved),
 ];
 
 /// What is saved for a backward pass, which no version of this stage reads: the states at anchors are the last states of the

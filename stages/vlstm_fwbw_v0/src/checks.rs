@@ -8,15 +8,9 @@ use lab_reference::vlstm::log_sigmoid;
 use crate::{GATES, STAGE, kernels};
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check { name: "blocks_may_begin_in_any_order", run: blocks_may_begin_in_any_order },
-    Check {
-        name: "a_grid_of_any_size_sums_up_all_tiles",
-        run: a_grid_of_any_size_sums_up_all_tiles,
-    },
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
+    Check::new("blocks_may_begin_in_any_order", blocks_may_begin_in_any_order),
+    Check::new("a_grid_of_any_size_sums_up_all_tiles", a_grid_of_any_size_sums_up_all_tiles),
+    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
 ];
 
 /// Gates from -3 to 7.

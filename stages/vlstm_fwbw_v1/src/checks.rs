@@ -5,22 +5,20 @@ use std::time::Duration;
 use lab_device::emulator::{Line, Operation};
 use lab_device::{DType, Device, DeviceKind, Mode};
 use lab_families::qkv::sizes;
-use lab_harness::suite::{Check, every_kernel_loads};
+use lab_harness::suite::{Check, Tier, every_kernel_loads};
 use lab_harness::{Options, Posed, Problem, Request, Version, timing};
 use vlstm_fwbw_v0::FLAGS;
 
 use crate::{AHEAD, STAGE, tuning};
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check { name: "tiles_of_any_shape_are_right", run: tiles_of_any_shape_are_right },
-    Check { name: "temporaries_are_32_bytes_a_position", run: temporaries_are_32_bytes_a_position },
-    Check { name: "asks_for_no_piece_past_the_diagonal", run: asks_for_no_piece_past_the_diagonal },
-    Check { name: "asks_less_than_v0", run: asks_less_than_v0 },
-    Check { name: "faster_than_v0", run: faster_than_v0 },
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
+    Check::new("tiles_of_any_shape_are_right", tiles_of_any_shape_are_right)
+        .in_tier(Tier::ManySizes),
+    Check::new("temporaries_are_32_bytes_a_position", temporaries_are_32_bytes_a_position),
+    Check::new("asks_for_no_piece_past_the_diagonal", asks_for_no_piece_past_the_diagonal),
+    Check::new("asks_less_than_v0", asks_less_than_v0),
+    Check::new("faster_than_v0", faster_than_v0),
+    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
 ];
 
 /// Tiles of Q larger than those of K and V, and the other way round, in one kernel after the other.

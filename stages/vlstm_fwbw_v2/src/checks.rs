@@ -8,11 +8,8 @@ use lab_harness::{Options, Problem, Tensor, compare, run};
 use crate::STAGE;
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
-    Check { name: "an_input_gate_may_open_late", run: an_input_gate_may_open_late },
+    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
+    Check::new("an_input_gate_may_open_late", an_input_gate_may_open_late),
 ];
 
 /// Of an input gate that is larger by 95 than all before it, in the midst of 64 rows: those before it count as before, and

@@ -14,12 +14,9 @@ pub(crate) static VERSION_CHECKS: &[VersionCheck] =
     version_checks![infinite_in_f16_is_no_neighbour, small_input_gates_cost_no_digits];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
-    Check { name: "one_launch_gives_the_same_bits", run: launches_agree },
-    Check { name: "a_long_memory_fits_into_halves", run: long_memory },
+    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
+    Check::new("one_launch_gives_the_same_bits", launches_agree),
+    Check::new("a_long_memory_fits_into_halves", long_memory),
 ];
 
 /// With n held constant and not.

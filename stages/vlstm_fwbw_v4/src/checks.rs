@@ -17,10 +17,10 @@ use crate::{SEGMENTS, STAGE, kernels};
 
 // Segments of the version alone that has them: no other's kernels are to blame where they differ.
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
-    segments_do_not_matter if has_segments,
+    segments_do_not_matter if has_segments in ManySizes,
     input_gates_of_a_million if takes_batches,
     a_heavy_state_is_remembered if takes_states,
-    states_go_over_stretches if is_wide,
+    states_go_over_stretches if is_wide in ManySizes,
     a_state_beyond_f16_is_right if takes_states,
     infinite_in_f16_is_no_neighbour if takes_batches,
     small_input_gates_cost_no_digits if takes_batches,
@@ -43,14 +43,11 @@ fn has_segments(version: &dyn Version) -> bool {
 }
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
-    Check {
-        name: "what_two_borders_disagree_in_is_shared_out",
-        run: what_two_borders_disagree_in_is_shared_out,
-    },
+    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
+    Check::new(
+        "what_two_borders_disagree_in_is_shared_out",
+        what_two_borders_disagree_in_is_shared_out,
+    ),
 ];
 
 /// The launch for df alone: two stretches, no dots between, and ⟨C, dC⟩ = 1 at the border. So G goes up from 0 to 1 in the

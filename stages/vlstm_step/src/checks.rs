@@ -14,11 +14,8 @@ pub(crate) static VERSION_CHECKS: &[VersionCheck] =
     version_checks![a_prefill_and_steps_are_the_sequence];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
-    Check { name: "slices_do_not_matter", run: slices_agree },
+    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
+    Check::new("slices_do_not_matter", slices_agree),
 ];
 
 /// However wide the slices are, and by whatever way the rows come: the same bits.

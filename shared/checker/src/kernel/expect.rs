@@ -8,7 +8,7 @@ use lab_app::{Component, Outcome, Role, TensorName, decode, read_tensor};
 use serde_json::json;
 
 use crate::arguments::bad;
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 
 /// What the outputs must hold.
 #[derive(Clone, Debug, Default, Args)]
@@ -29,7 +29,7 @@ pub struct Expectations {
 
 impl Expectations {
     /// An option of these, if one was given.
-    pub fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
+    pub fn refuse_for_stage(&self, name: &str) -> Result<(), CheckFailure> {
         let all = [
             (!self.expect.is_empty(), "--expect"),
             (self.rtol.is_some(), "--rtol"),
@@ -84,7 +84,7 @@ impl Expected {
         written: &BTreeMap<String, String>,
         rtol: Option<f64>,
         atol: Option<f64>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CheckFailure> {
         let mut all = Vec::new();
         let parse = |name: &str, text: &str| match text.trim().strip_prefix('@') {
             Some(file) => match TensorName::parse(file) {
@@ -116,7 +116,7 @@ impl Expected {
     }
 
     /// Said before any work: whether there is a Python for what needs it.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), CheckFailure> {
         let Some((name, _)) = self.all.iter().find(|(_, s)| matches!(s, Source::Python(_))) else {
             return Ok(());
         };
@@ -132,7 +132,7 @@ impl Expected {
         }
     }
 
-    pub(super) fn compare(&self, outcome: &Outcome) -> Result<Vec<Comparison>, Failure> {
+    pub(super) fn compare(&self, outcome: &Outcome) -> Result<Vec<Comparison>, CheckFailure> {
         let python: Vec<(&str, &str)> = self
             .all
             .iter()
@@ -167,8 +167,8 @@ impl Expected {
             let got = decode(tensor.part, &tensor.bytes);
             let (shape, values) = match source {
                 Source::File(file) => {
-                    let read =
-                        read_tensor(&title, file).map_err(|e| Failure::Usage(e.to_string()))?;
+                    let read = read_tensor(&title, file)
+                        .map_err(|e| CheckFailure::Usage(e.to_string()))?;
                     (read.shape, decode(read.part, &read.bytes))
                 }
                 Source::Python(_) => evaluated.pop().unwrap_or_default(),
@@ -257,11 +257,11 @@ print(json.dumps(shapes))
 type Values = (Vec<usize>, Vec<f64>);
 
 /// What each expression evaluates to.
-fn evaluate(outcome: &Outcome, expressions: &[(&str, &str)]) -> Result<Vec<Values>, Failure> {
-    let here = tempfile::tempdir().map_err(|e| Failure::file(&std::env::temp_dir(), e))?;
+fn evaluate(outcome: &Outcome, expressions: &[(&str, &str)]) -> Result<Vec<Values>, CheckFailure> {
+    let here = tempfile::tempdir().map_err(|e| CheckFailure::file(&std::env::temp_dir(), e))?;
     let write = |name: &str, bytes: &[u8]| {
         let path = here.path().join(name);
-        std::fs::write(&path, bytes).map_err(|e| Failure::file(&path, e))
+        std::fs::write(&path, bytes).map_err(|e| CheckFailure::file(&path, e))
     };
     let mut arrays = Vec::new();
     for array in outcome.arrays.iter() {
@@ -316,7 +316,7 @@ fn evaluate(outcome: &Outcome, expressions: &[(&str, &str)]) -> Result<Vec<Value
         .map_err(|e| bad("--expect", "one array for each expression", &e.to_string()))?;
     let read = |(index, shape): (usize, Vec<usize>)| {
         let path = here.path().join(format!("expect_{index}"));
-        let bytes = std::fs::read(&path).map_err(|e| Failure::file(&path, e))?;
+        let bytes = std::fs::read(&path).map_err(|e| CheckFailure::file(&path, e))?;
         Ok((shape, decode(Component::F64, &bytes)))
     };
     shapes.into_iter().enumerate().map(read).collect()

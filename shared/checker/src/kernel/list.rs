@@ -6,12 +6,17 @@ use lab_app::{Element, Kernel};
 use serde_json::json;
 
 use super::Arguments;
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 use crate::own;
 use crate::words::counted;
 
 /// Prints them, each with a command of this name to begin with. Nothing is compiled.
-pub fn list(json: bool, file: &Path, arguments: &Arguments, verb: &str) -> Result<(), Failure> {
+pub fn list(
+    json: bool,
+    file: &Path,
+    arguments: &Arguments,
+    verb: &str,
+) -> Result<(), CheckFailure> {
     arguments.with_file(file, |read| list_of(json, [file, read], arguments, verb))
 }
 
@@ -21,26 +26,27 @@ fn list_of(
     [file, read]: [&Path; 2],
     arguments: &Arguments,
     verb: &str,
-) -> Result<(), Failure> {
+) -> Result<(), CheckFailure> {
     let kernels = lab_app::Program::kernels(&[read.to_owned()], &arguments.reading()?)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
-    let has_main = lab_app::Program::has_main(file).map_err(|e| Failure::Usage(e.to_string()))?;
+        .map_err(|error| CheckFailure::Usage(error.to_string()))?;
+    let has_main =
+        lab_app::Program::has_main(file).map_err(|e| CheckFailure::Usage(e.to_string()))?;
     let next = has_main.then(|| format!("{} app {}", own::shell(), file.display()));
     if json {
         let kernels = kernels.iter().map(|(path, kernel)| {
             json!({ "file": path, "line": kernel.line, "kernel": signature(kernel),
                     "command": command(verb, file, kernel, arguments).join(" ") })
         });
-        println!("{}", json!({ "kernels": kernels.collect::<Vec<_>>(), "next": next }));
+        say!("{}", json!({ "kernels": kernels.collect::<Vec<_>>(), "next": next }));
         return Ok(());
     }
     for (path, kernel) in &kernels {
-        println!("{}:{}: {}", path.display(), kernel.line, signature(kernel));
-        println!("{}\n", wrapped(&command(verb, file, kernel, arguments)));
+        say!("{}:{}: {}", path.display(), kernel.line, signature(kernel));
+        say!("{}\n", wrapped(&command(verb, file, kernel, arguments)));
     }
-    println!("{} in {}", counted(kernels.len(), "kernel"), file.display());
+    say!("{} in {}", counted(kernels.len(), "kernel"), file.display());
     if !kernels.is_empty() {
-        println!(
+        say!(
             "Sizes and values in these commands are guesses: put your own there. Most launch\n\
              a few threads more than there are elements: a kernel that has no guard for those\n\
              goes out of bounds. All options:\n  {} {verb} --help",
@@ -48,7 +54,7 @@ fn list_of(
         );
     }
     if let Some(next) = next {
-        println!("The file's whole program, every launch checked:\n  {next}");
+        say!("The file's whole program, every launch checked:\n  {next}");
     }
     Ok(())
 }
@@ -124,11 +130,8 @@ fn guess(kernel: &Kernel, of_type: &str) -> Guess {
     if base == "::emu::ptx::Word" {
         return Guess::Memory { element: "float".into(), is_const: false };
     }
-    let element = match is_type_parameter(kernel, &base) {
-        true => "float".to_owned(),
-        false if base == "void" => "float".to_owned(),
-        false => base.clone(),
-    };
+    let is_any = is_type_parameter(kernel, &base) || base == "void";
+    let element = if is_any { "float".to_owned() } else { base.clone() };
     match (stars, Element::of(&element).parts) {
         (0, Some((lab_app::Component::Bool, 1))) => Guess::Expression("true".into()),
         (0, Some((part, 1))) if part.is_float() => Guess::Expression("1.0f".into()),

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::arguments::{arch, bad, seconds};
 use crate::counted::{CAVEAT, Counted, print_counted};
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 use crate::front::{self, Front};
 use crate::own;
 use crate::stdout::{output_to_stderr, output_to_stdout};
@@ -123,7 +123,7 @@ impl Arguments {
     }
 
     /// Refuses options of a file's kernel where a stage is named.
-    pub fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
+    pub fn refuse_for_stage(&self, name: &str) -> Result<(), CheckFailure> {
         let given = self.given();
         refuse_others_for_stage(name, &[(given.is_some(), given.unwrap_or_default())])
     }
@@ -135,7 +135,7 @@ impl Arguments {
     }
 
     /// What decides about the kernels of a file.
-    fn reading(&self) -> Result<lab_app::Options, Failure> {
+    fn reading(&self) -> Result<lab_app::Options, CheckFailure> {
         Ok(lab_app::Options {
             include: self.include.clone(),
             define: self.define.clone(),
@@ -149,14 +149,14 @@ impl Arguments {
     pub(crate) fn with_file<T>(
         &self,
         file: &Path,
-        act: impl Fn(&Path) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        act: impl Fn(&Path) -> Result<T, CheckFailure>,
+    ) -> Result<T, CheckFailure> {
         let is_module = file.extension().is_some_and(|ending| ending == "ptx");
         match self.front {
             Front::Nvcc if !is_module => act(&front::module(file, &self.reading()?)?),
             Front::Auto if !is_module => match act(file) {
-                Err(Failure::Usage(why)) if lab_app::Nvcc::find().is_ok() => {
-                    eprintln!("{}: the host's compiler refuses it: {why}", own::name());
+                Err(CheckFailure::Usage(why)) if lab_app::Nvcc::find().is_ok() => {
+                    note!("{}: the host's compiler refuses it: {why}", own::name());
                     act(&front::module(file, &self.reading()?)?)
                 }
                 done => done,
@@ -172,7 +172,7 @@ pub fn is_file(name: &str) -> bool {
 }
 
 /// Refuses what only a kernel of a file has.
-pub fn refuse_others_for_stage(name: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+pub fn refuse_others_for_stage(name: &str, given: &[(bool, &str)]) -> Result<(), CheckFailure> {
     match given.iter().find(|(is, _)| *is) {
         None => Ok(()),
         Some((_, option)) => {
@@ -182,12 +182,14 @@ pub fn refuse_others_for_stage(name: &str, given: &[(bool, &str)]) -> Result<(),
 }
 
 /// Refuses options that only a stage has.
-pub fn refuse_for_file(name: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+pub fn refuse_for_file(name: &str, given: &[(bool, &str)]) -> Result<(), CheckFailure> {
     match given.iter().find(|(is, _)| *is) {
         None => Ok(()),
         Some((_, option)) => {
             let name = lab_emulator::shown(name, 60);
-            Err(Failure::Usage(format!("{option}: expected a STAGE, which takes it, got '{name}'")))
+            Err(CheckFailure::Usage(format!(
+                "{option}: expected a STAGE, which takes it, got '{name}'"
+            )))
         }
     }
 }
@@ -225,10 +227,10 @@ fn launch(
     resolved: &Resolved,
     seed: u64,
     mode: Mode,
-) -> Result<Launched, Failure> {
+) -> Result<Launched, CheckFailure> {
     let start = Instant::now();
-    let mut emulator =
-        lab_emulator::Options::from_env().map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut emulator = lab_emulator::Options::from_env()
+        .map_err(|error| CheckFailure::Usage(error.to_string()))?;
     if let Some(order) = resolved.order(seed)? {
         emulator.order = order;
     }
@@ -252,7 +254,7 @@ fn launch(
         output_to_stderr();
     }
     if let Some(bytes) = resolved.memory {
-        lab_app::limit_memory(bytes).map_err(Failure::Refused)?;
+        lab_app::limit_memory(bytes).map_err(CheckFailure::Refused)?;
     }
     let fault = if json { end_in_json } else { end_in_text };
     let settings = Settings { seed, emulator, wanted, fault: Some(fault) };
@@ -275,7 +277,7 @@ fn end_in_json(fault: String, _: i32) {
 /// Host code of the file, which makes the arguments, has faulted.
 fn end_at_fault(fault: String, json: bool) {
     output_to_stdout();
-    let failure = Failure::Usage(fault);
+    let failure = CheckFailure::Usage(fault);
     failure.tell(json);
     // SAFETY: as in `end_after`.
     unsafe { libc::_exit(i32::from(failure.code())) };
@@ -286,7 +288,7 @@ fn end_after(limit: Duration, left: Duration, json: bool) {
     std::thread::spawn(move || {
         std::thread::sleep(left);
         lab_app::end_without_fail();
-        let failure = Failure::Refused(format!(
+        let failure = CheckFailure::Refused(format!(
             "--timeout: expected an end within {} s, got none",
             limit.as_secs_f32()
         ));
@@ -298,22 +300,22 @@ fn end_after(limit: Duration, left: Duration, json: bool) {
 }
 
 /// Why nothing was launched.
-fn refused(error: lab_app::Error, verbose: bool) -> Failure {
+fn refused(error: lab_app::Error, verbose: bool) -> CheckFailure {
     match error {
         lab_app::Error::Compile { said, .. } if said.starts_with("a C++ compiler is needed") => {
-            Failure::Unavailable(said)
+            CheckFailure::Unavailable(said)
         }
-        lab_app::Error::Compile { said, .. } if verbose => Failure::Usage(said),
-        late @ lab_app::Error::Late { .. } => Failure::Refused(late.to_string()),
+        lab_app::Error::Compile { said, .. } if verbose => CheckFailure::Usage(said),
+        late @ lab_app::Error::Late { .. } => CheckFailure::Refused(late.to_string()),
         refused @ lab_app::Error::Compile { .. } => {
-            Failure::Usage(format!("{refused}{}", front::hint(&refused.to_string())))
+            CheckFailure::Usage(format!("{refused}{}", front::hint(&refused.to_string())))
         }
-        other => Failure::Usage(other.to_string()),
+        other => CheckFailure::Usage(other.to_string()),
     }
 }
 
 /// Refuses what can be refused before anything is compiled.
-pub(crate) fn validate(file: &Path, arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn validate(file: &Path, arguments: &Arguments) -> Result<(), CheckFailure> {
     Resolved::of(file, arguments, &Expectations::default()).map(|_| ())
 }
 
@@ -325,7 +327,7 @@ pub fn check(
     expectations: &Expectations,
     targets: &Targets<'_>,
     seed: u64,
-) -> Result<(), Failure> {
+) -> Result<(), CheckFailure> {
     arguments.with_file(file, |file| {
         judge(json, file, arguments, expectations, targets, seed, Mode::Checked)
     })
@@ -339,7 +341,7 @@ pub fn run(
     expectations: &Expectations,
     targets: &Targets<'_>,
     seed: u64,
-) -> Result<(), Failure> {
+) -> Result<(), CheckFailure> {
     arguments.with_file(file, |file| {
         judge(json, file, arguments, expectations, targets, seed, Mode::Plain)
     })
@@ -353,7 +355,7 @@ fn judge(
     targets: &Targets<'_>,
     seed: u64,
     mode: Mode,
-) -> Result<(), Failure> {
+) -> Result<(), CheckFailure> {
     let resolved = Resolved::of(file, arguments, expectations)?;
     for path in [targets.output, targets.sarif].into_iter().flatten() {
         crate::finding::check_target(path)?;
@@ -370,7 +372,7 @@ fn judge(
     }
     let code = report::code(outcome, &comparisons, arguments.strict);
     if json {
-        println!("{}", report::as_json(&launched, &comparisons, mode, code))
+        say!("{}", report::as_json(&launched, &comparisons, mode, code))
     } else {
         report::print(&launched, &comparisons, mode, targets)
     }
@@ -378,11 +380,21 @@ fn judge(
 }
 
 /// `lab profile FILE.cu --kernel …`: what it asks of the memory system, by line.
-pub fn profile(json: bool, file: &Path, arguments: &Arguments, seed: u64) -> Result<(), Failure> {
+pub fn profile(
+    json: bool,
+    file: &Path,
+    arguments: &Arguments,
+    seed: u64,
+) -> Result<(), CheckFailure> {
     arguments.with_file(file, |file| profile_of(json, file, arguments, seed))
 }
 
-fn profile_of(json: bool, file: &Path, arguments: &Arguments, seed: u64) -> Result<(), Failure> {
+fn profile_of(
+    json: bool,
+    file: &Path,
+    arguments: &Arguments,
+    seed: u64,
+) -> Result<(), CheckFailure> {
     let resolved = Resolved::of(file, arguments, &Expectations::default())?;
     let launched = launch(json, file, arguments, &resolved, seed, Mode::Counted)?;
     let outcome = &launched.outcome;
@@ -390,7 +402,7 @@ fn profile_of(json: bool, file: &Path, arguments: &Arguments, seed: u64) -> Resu
     // What is told of a launch that is wrong is what is wrong.
     if verdict.is_err() {
         if json {
-            println!("{}", report::as_json(&launched, &[], Mode::Counted, 3))
+            say!("{}", report::as_json(&launched, &[], Mode::Counted, 3))
         } else {
             report::print(&launched, &[], Mode::Counted, &Targets::default())
         }
@@ -405,16 +417,16 @@ fn profile_of(json: bool, file: &Path, arguments: &Arguments, seed: u64) -> Resu
         all["totals"] = json!(counted.totals_json());
         all["lines"] = json!(counted.lines_json());
         all["left_out"] = json!(settled.left_out);
-        println!("{all}");
+        say!("{all}");
         return Ok(());
     }
     if outcome.findings.is_empty() {
-        println!("{}", report::title(outcome))
+        say!("{}", report::title(outcome))
     } else {
         // Formal ones.
         report::print(&launched, &[], Mode::Counted, &Targets::default())
     }
-    println!("{CAVEAT}\n");
+    say!("{CAVEAT}\n");
     print_counted(&counted);
     Ok(())
 }

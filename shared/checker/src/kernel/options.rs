@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Arguments;
 use super::expect::{Expectations, Expected};
 use crate::arguments::{arch, bad, bytes, order};
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 
 /// A file of `--args`.
 #[derive(Debug, Default, Deserialize)]
@@ -111,7 +111,7 @@ impl Resolved {
         file: &Path,
         arguments: &Arguments,
         expectations: &Expectations,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CheckFailure> {
         let written = arguments.args.as_deref().map(read).transpose()?.unwrap_or_default();
         let mut reading = lab_app::Options {
             include: [&arguments.include[..], &written.include[..]].concat(),
@@ -186,7 +186,7 @@ impl Resolved {
     }
 
     /// With the seed where the text has none.
-    pub(super) fn order(&self, seed: u64) -> Result<Option<Order>, Failure> {
+    pub(super) fn order(&self, seed: u64) -> Result<Option<Order>, CheckFailure> {
         order(self.order.as_deref(), seed)
     }
 
@@ -199,7 +199,7 @@ impl Resolved {
 ///
 /// # Errors
 /// It cannot be read, or describes none.
-pub fn written_launch(args: &Path) -> Result<Launch, Failure> {
+pub fn written_launch(args: &Path) -> Result<Launch, CheckFailure> {
     let arguments =
         Arguments { kernel: Some("k".into()), args: Some(args.to_owned()), ..Arguments::default() };
     let resolved = Resolved::of(Path::new("k.cu"), &arguments, &Expectations::default())?;
@@ -207,10 +207,14 @@ pub fn written_launch(args: &Path) -> Result<Launch, Failure> {
     Ok(resolved.launch)
 }
 
-fn read(path: &Path) -> Result<Written, Failure> {
-    let text = lab_emulator::read_text(path).map_err(|e| Failure::file(path, e))?;
+fn read(path: &Path) -> Result<Written, CheckFailure> {
+    let text = lab_emulator::read_text(path).map_err(|e| CheckFailure::file(path, e))?;
     let wrong = |reason: &str| {
-        Failure::Usage(format!("{}: {}", shown(&path.to_string_lossy(), 1000), shown(reason, 300)))
+        CheckFailure::Usage(format!(
+            "{}: {}",
+            shown(&path.to_string_lossy(), 1000),
+            shown(reason, 300)
+        ))
     };
     // Where, and what; not the picture of the line between them.
     let of_toml = |e: toml::de::Error| {
@@ -230,12 +234,12 @@ fn module_entry(
     file: &Path,
     kernel: &str,
     reading: &lab_app::Options,
-) -> Result<Option<lab_app::Entry>, Failure> {
+) -> Result<Option<lab_app::Entry>, CheckFailure> {
     if file.extension().is_none_or(|ending| ending != "ptx") {
         return Ok(None);
     }
     let kernels = lab_app::Program::kernels(&[file.to_owned()], reading)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+        .map_err(|error| CheckFailure::Usage(error.to_string()))?;
     let own = kernels.into_iter().find(|(_, own)| own.is_entry(kernel));
     Ok(own.and_then(|(_, own)| own.entry))
 }
@@ -247,9 +251,9 @@ fn known_arch(target: &str) -> Option<lab_app::Arch> {
 }
 
 /// The kernel of a file that has one.
-fn only_kernel(file: &Path, reading: &lab_app::Options) -> Result<String, Failure> {
+fn only_kernel(file: &Path, reading: &lab_app::Options) -> Result<String, CheckFailure> {
     let kernels = lab_app::Program::kernels(&[file.to_owned()], reading)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+        .map_err(|error| CheckFailure::Usage(error.to_string()))?;
     let names: Vec<String> =
         kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.shown_name())).collect();
     match &names[..] {
@@ -260,9 +264,9 @@ fn only_kernel(file: &Path, reading: &lab_app::Options) -> Result<String, Failur
 }
 
 /// Those of the command line replace those of the file by name; in order, they stand for all of them.
-fn values(given: &[String], written: &Values) -> Result<Vec<Argument>, Failure> {
+fn values(given: &[String], written: &Values) -> Result<Vec<Argument>, CheckFailure> {
     let parse = |text: &str| {
-        Argument::parse("--arg", text).map_err(|error| Failure::Usage(error.to_string()))
+        Argument::parse("--arg", text).map_err(|error| CheckFailure::Usage(error.to_string()))
     };
     let mut all: Vec<Argument> = given.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
     if all.iter().any(|a| a.name.is_none()) {
@@ -289,10 +293,13 @@ fn values(given: &[String], written: &Values) -> Result<Vec<Argument>, Failure> 
     }
 }
 
-fn lets(given: &[String], written: &BTreeMap<String, Value>) -> Result<Vec<Argument>, Failure> {
+fn lets(
+    given: &[String],
+    written: &BTreeMap<String, Value>,
+) -> Result<Vec<Argument>, CheckFailure> {
     let written = written.iter().map(|(name, value)| format!("{name}={}", text_of(value)));
     let all = given.iter().cloned().chain(written);
-    all.map(|text| Argument::parse("--let", &text).map_err(|e| Failure::Usage(e.to_string())))
+    all.map(|text| Argument::parse("--let", &text).map_err(|e| CheckFailure::Usage(e.to_string())))
         .collect()
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::expect::Comparison;
 use super::{Launched, Mode, Targets};
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 use crate::finding::finding_json;
 use crate::table::table;
 use crate::words::{counted, counted_findings};
@@ -22,16 +22,18 @@ pub(super) fn verdict(
     outcome: &Outcome,
     comparisons: &[Comparison],
     strict: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CheckFailure> {
     let wrong: Vec<&str> =
         comparisons.iter().filter(|c| c.wrong > 0).map(|c| c.name.as_str()).collect();
     let counts = outcome.findings.iter().filter(|f| strict || f.formal.is_none()).count();
     match (counts, &wrong[..]) {
         (0, []) => Ok(()),
         (0, names) => {
-            Err(Failure::Wrong(format!("{}: wrong: {}", outcome.kernel, names.join(", "))))
+            Err(CheckFailure::Wrong(format!("{}: wrong: {}", outcome.kernel, names.join(", "))))
         }
-        (n, _) => Err(Failure::Found(format!("{}: {}", outcome.kernel, counted(n, "finding")))),
+        (n, _) => {
+            Err(CheckFailure::Found(format!("{}: {}", outcome.kernel, counted(n, "finding"))))
+        }
     }
 }
 
@@ -42,16 +44,16 @@ pub(super) fn print(
     targets: &Targets<'_>,
 ) {
     let outcome = &launched.outcome;
-    println!("{}", title(outcome));
+    say!("{}", title(outcome));
     if let [first, ..] = &outcome.left_out[..] {
-        println!("other code of the file does not compile here and is left out: {first}");
+        say!("other code of the file does not compile here and is left out: {first}");
     }
     for finding in &outcome.findings {
         let formal = if finding.formal.is_some() { "formal, " } else { "" };
-        println!("\n{formal}{}: {finding}", finding.kind.check().name());
+        say!("\n{formal}{}: {finding}", finding.kind.check().name());
     }
     if !outcome.findings.is_empty() {
-        println!();
+        say!();
     }
     if mode == Mode::Plain {
         print_arrays(&outcome.arrays);
@@ -60,8 +62,8 @@ pub(super) fn print(
         let (at, got, expected) = c.worst;
         let Comparison { name, elements, wrong, rtol, atol, .. } = c;
         match wrong {
-            0 => println!("{name}: as expected, all {elements} within {atol:e} + {rtol:e} of each"),
-            _ => println!(
+            0 => say!("{name}: as expected, all {elements} within {atol:e} + {rtol:e} of each"),
+            _ => say!(
                 "{name}: WRONG, {wrong} of {elements} elements; the worst, {name}[{at}]: expected \
                  {expected}, got {got} (may differ by {atol:e} + {rtol:e} of it)"
             ),
@@ -70,15 +72,15 @@ pub(super) fn print(
     let order = format!("{:?}", launched.order).to_lowercase();
     let seconds = launched.seconds;
     match mode {
-        Mode::Plain => println!("run, not checked, in {seconds:.1} s, compiling included"),
-        _ => println!(
+        Mode::Plain => say!("run, not checked, in {seconds:.1} s, compiling included"),
+        _ => say!(
             "1 launch checked in {seconds:.1} s (order {order}, seed {}): {}",
             launched.seed,
             counted_findings(outcome.findings.iter())
         ),
     }
     for path in [targets.output, targets.sarif].into_iter().flatten() {
-        println!("wrote {}", path.display());
+        say!("wrote {}", path.display());
     }
 }
 
@@ -123,7 +125,7 @@ fn print_arrays(arrays: &[Array]) {
         ]);
     }
     if !outputs.is_empty() {
-        println!("{rows}");
+        say!("{rows}");
     }
 }
 
@@ -148,10 +150,10 @@ fn summary(values: &[f64]) -> [f64; 3] {
     }
 }
 
-pub(super) fn write_outputs(path: &Path, outcome: &Outcome) -> Result<(), Failure> {
+pub(super) fn write_outputs(path: &Path, outcome: &Outcome) -> Result<(), CheckFailure> {
     let outputs = outcome.arrays.iter().filter(|a| a.role != Role::In);
     let all: Vec<(&str, &Tensor)> = outputs.map(|a| (a.name.as_str(), &a.tensor)).collect();
-    write_tensors(path, &all).map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))
+    write_tensors(path, &all).map_err(|e| CheckFailure::Usage(format!("{}: {e}", path.display())))
 }
 
 pub(super) fn as_json(

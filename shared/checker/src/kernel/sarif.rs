@@ -7,7 +7,7 @@ use lab_emulator::{Check, Finding, write_atomically};
 use serde_json::{Value, json};
 
 use crate::counted::Place;
-use crate::failure::Failure;
+use crate::failure::CheckFailure;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
@@ -19,9 +19,9 @@ const RULES: [(Check, &str); 5] = [
     (Check::Stop, "The kernel stopped by itself"),
 ];
 
-pub(super) fn write(path: &Path, outcome: &Outcome) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, outcome: &Outcome) -> Result<(), CheckFailure> {
     let text = format!("{:#}\n", log(outcome));
-    write_atomically(path, text.as_bytes()).map_err(|e| Failure::file(path, e))
+    write_atomically(path, text.as_bytes()).map_err(|e| CheckFailure::file(path, e))
 }
 
 fn log(outcome: &Outcome) -> Value {

@@ -133,9 +133,9 @@ impl Then {
             ]);
         }
         if !moved.is_empty() {
-            println!("{rows}");
+            say!("{rows}");
         }
-        println!(
+        say!(
             "against {}: {} moved beyond noise ({DRIFT} %, and p10 to p90 apart), {still} did not, \
              {alone} were not measured there",
             &self.commit[..12],

@@ -1,6 +1,8 @@
 //! `lab bench`: the benchmark set on a GPU, and its records.
 
+mod asked;
 mod family;
+mod lines;
 mod machine;
 mod repeat;
 mod scripts;
@@ -11,11 +13,13 @@ use std::path::PathBuf;
 use clap::Args;
 use lab_device::{Device, DeviceKind};
 use lab_harness::launch_cost;
-use lab_harness::record::{FORMAT, Measurement, Of, Run};
+use lab_harness::record::{FORMAT, Machine, Measurement, Of, Run};
 use lab_harness::{Dims, Error, Options, Version};
 use serde_json::json;
 
-use self::family::{Asked, Bench, by_family, told};
+use self::asked::{Asked, by_family};
+use self::family::Bench;
+use self::lines::print_measurement;
 pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state_of_tree};
 use self::repeat::Repeat;
 use self::scripts::Scripts;
@@ -38,7 +42,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", requires = "family")]
     version: Vec<String>,
     /// The problem that results are judged on, with all sizes named: for one of --shape whose reference would take the CPU
-    /// minutes. Its lines then tell no error
+    /// minutes. Its lines then tell no error. Where heads are independent, as in attention and the vLSTM, some heads of a
+    /// large problem are judged, each whole, and that is not needed but for sequences of 60,000 positions
     #[arg(long, value_name = "SHAPE", requires = "shape")]
     judged_on: Option<String>,
     /// Writes a record; refused where the measured tree is not a clean commit
@@ -82,14 +87,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let judged_on = arguments.judged_on.as_deref().map(|shape| judged_on(shape, &chosen));
     let judged_on = judged_on.transpose()?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
-    let device = common.open()?;
-    if device.kind() != DeviceKind::Cuda {
-        let reason = Device::why_no_cuda()
-            .map_or_else(|| "the emulator was asked for".into(), |e| e.to_string());
-        return Err(Failure::Unavailable(format!(
-            "timing needs a GPU (what the emulator takes says nothing about one): {reason}"
-        )));
-    }
+    let device = open_gpu(common)?;
     // Before anything is measured: an hour's work must not end in a refusal.
     let then = arguments
         .against
@@ -98,7 +96,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let then = then.transpose()?.or_else(|| repeat.as_ref().map(Repeat::then));
     let commit = if arguments.record { Some(clean_commit()?) } else { None };
     let copy_gbps = copy_bandwidth(&device)?;
-    eprintln!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
+    note!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
     let mut bench = Bench {
         device: &device,
         runs: arguments.runs.max(1),
@@ -108,6 +106,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         copy_gbps,
         scripts: &mut scripts,
         lines: Vec::new(),
+        missing: Vec::new(),
     };
     for versions in by_family(&chosen) {
         bench.measure(&versions)?;
@@ -118,7 +117,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut results: Vec<Measurement> = lines.into_iter().map(|l| l.result).collect();
     if arguments.family.as_deref().is_none_or(|family| family == launch_cost::FAMILY) {
         let overhead = launch_cost::measure(&device)?;
-        overhead.iter().for_each(told);
+        overhead.iter().for_each(print_measurement);
         results.extend(overhead);
     }
     let differences = match &repeat {
@@ -128,25 +127,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let written = match commit {
         None => None,
         Some(commit) => {
-            let mut machine = machine(&device, copy_gbps)?;
-            let from_python = scripts.map_or(Vec::new(), |s| s.libraries);
-            let peers_in_turns = arguments.in_turns && !from_python.is_empty();
-            machine.libraries.extend(from_python);
-            let run = Run {
-                format: FORMAT,
-                commit,
-                date: now(),
-                device: machine,
-                in_turns: arguments.in_turns,
-                peers_in_turns,
-                command: arguments.command(),
-                results: results.clone(),
-            };
-            Some(run.write(&arguments.out)?)
+            Some(arguments.write_record(commit, machine(&device, copy_gbps)?, scripts, &results)?)
         }
     };
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "device": device.name(), "copy_gbps": copy_gbps, "results": results,
@@ -158,13 +143,53 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     print_results(&results, arguments.wide);
     if let Some(then) = then {
-        differences.iter().for_each(|line| println!("{line}"));
+        differences.iter().for_each(|line| say!("{line}"));
         then.print(&results);
     }
     if let Some(name) = written {
-        println!("wrote {}", arguments.out.join(name).display());
+        say!("wrote {}", arguments.out.join(name).display());
     }
     Ok(())
+}
+
+/// # Errors
+/// The device is no GPU.
+fn open_gpu(common: &Common) -> Result<Device, Failure> {
+    let device = common.open()?;
+    if device.kind() == DeviceKind::Cuda {
+        return Ok(device);
+    }
+    let reason = Device::why_no_cuda()
+        .map_or_else(|| "the emulator was asked for".into(), |e| e.to_string());
+    Err(Failure::Unavailable(format!(
+        "timing needs a GPU (what the emulator takes says nothing about one): {reason}"
+    )))
+}
+
+impl Arguments {
+    /// Writes what was measured of a clean commit, and gives back the file's name.
+    fn write_record(
+        &self,
+        commit: String,
+        mut machine: Machine,
+        scripts: Option<Scripts>,
+        results: &[Measurement],
+    ) -> Result<String, Error> {
+        let from_python = scripts.map_or(Vec::new(), |s| s.libraries);
+        let peers_in_turns = self.in_turns && !from_python.is_empty();
+        machine.libraries.extend(from_python);
+        let run = Run {
+            format: FORMAT,
+            commit,
+            date: now(),
+            device: machine,
+            in_turns: self.in_turns,
+            peers_in_turns,
+            command: self.command(),
+            results: results.to_vec(),
+        };
+        run.write(&self.out)
+    }
 }
 
 /// Of `--shape`: what at least one of the versions is timed on, or takes.
@@ -209,9 +234,12 @@ fn print_results(results: &[Measurement], wide: bool) {
         }
     }
     for of in problems {
-        println!("\n{}", of.join(" "));
+        say!("\n{}", of.join(" "));
         let own: Vec<&Measurement> = results.iter().filter(|m| problem(m) == of).collect();
-        println!("{}", list_of(&own, results, wide));
+        if let Some(judged) = own.iter().find_map(|m| m.judged) {
+            say!("judged on {} of {} heads, each whole", judged.heads, judged.of);
+        }
+        say!("{}", list_of(&own, results, wide));
     }
 }
 
@@ -316,7 +344,7 @@ fn right_ones(mut chosen: Vec<&'static dyn Version>) -> Result<Vec<&'static dyn 
     if chosen.is_empty() {
         return Err(Failure::Refused(refused.join("\n")));
     }
-    refused.iter().for_each(|line| eprintln!("{line}"));
+    refused.iter().for_each(|line| note!("{line}"));
     Ok(chosen)
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let broken = exhibit.broken(&judge)?;
     let shown = exhibit.show(common, broken, true, || Ok(judge.run(None, &[])?))?;
     if common.json {
-        println!("{}", shown.as_json());
+        say!("{}", shown.as_json());
     }
     shown.held()
 }
@@ -95,7 +95,7 @@ fn list(common: &Common, museum: &[Exhibit]) {
             json!({ "stage": stage.name, "name": b.name, "file": b.file, "symptom": b.symptom,
                     "check": b.check.name(), "chapter": b.chapter })
         });
-        println!("{}", json!({ "bugs": all.collect::<Vec<_>>() }));
+        say!("{}", json!({ "bugs": all.collect::<Vec<_>>() }));
         return;
     }
     let mut rows = table(&["bug", "stage", "symptom", "caught by", "chapter"]);
@@ -103,7 +103,7 @@ fn list(common: &Common, museum: &[Exhibit]) {
         rows.add_row([&b.name, stage.name, &b.symptom, b.check.name(), &b.chapter]);
     }
     let lab = own::shell();
-    println!("{rows}\n{lab} bug NAME runs one, broken and then fixed; bug --all runs every one");
+    say!("{rows}\n{lab} bug NAME runs one, broken and then fixed; bug --all runs every one");
 }
 
 /// Of a bug it runs the versions that its file reaches.
@@ -138,7 +138,7 @@ fn all<'a>(common: &Common, museum: &'a [Exhibit], arguments: &Arguments) -> Res
             return Ok(());
         };
         if !common.json && !shown.is_empty() {
-            println!("\n");
+            say!("\n");
         }
         exhibit.introduce(common);
         let fixed = || Ok(as_it_is.clone());
@@ -148,11 +148,11 @@ fn all<'a>(common: &Common, museum: &'a [Exhibit], arguments: &Arguments) -> Res
     in_order(&pool, &runs, run, tell_one)?;
     if common.json {
         let all: Vec<_> = shown.iter().map(Shown::as_json).collect();
-        println!("{}", json!({ "bugs": all }));
+        say!("{}", json!({ "bugs": all }));
     } else {
         let held = shown.iter().filter(|s| s.held().is_ok()).count();
         let fixed = if arguments.broken { "" } else { ", and clean when fixed" };
-        println!("\n{held} of {} bugs caught by the check that must{fixed}", shown.len());
+        say!("\n{held} of {} bugs caught by the check that must{fixed}", shown.len());
     }
     shown.iter().try_for_each(Shown::held)
 }
@@ -191,7 +191,7 @@ fn in_order<T: Copy + Sync + Send, R: Send>(
 /// Prints what is for people.
 fn tell(common: &Common, what: String) {
     if !common.json {
-        println!("{what}");
+        say!("{what}");
     }
 }
 

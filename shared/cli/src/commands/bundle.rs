@@ -56,26 +56,26 @@ pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).map_err(refuse)?;
     let size = std::fs::metadata(&target).map_err(refuse)?.len();
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({ "directory": directory.display().to_string(), "bytes": size, "commit": commit, "stripped": stripped,
                     "objects": objects })
         );
         return Ok(());
     }
-    println!("{}: lab ({:.1} MB), run.sh, commit", directory.display(), size as f64 * 1e-6);
+    say!("{}: lab ({:.1} MB), run.sh, commit", directory.display(), size as f64 * 1e-6);
     if objects > 0 {
-        println!(
+        say!(
             "{OBJECTS_DIRECTORY}: {objects} kernels compiled for the emulator, which the tool reads there"
         );
     }
     if let Err(reason) = state {
-        println!("Its benchmarks will not be recorded: {reason}");
+        say!("Its benchmarks will not be recorded: {reason}");
     }
     if !stripped {
-        println!("`strip` is not on the path: the tool carries its debug information");
+        say!("`strip` is not on the path: the tool carries its debug information");
     }
-    println!(
+    say!(
         "On the GPU machine: bash {}/run.sh",
         directory.file_name().unwrap_or_default().to_string_lossy()
     );

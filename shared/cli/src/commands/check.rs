@@ -110,13 +110,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let all: usize = outcomes.iter().flat_map(|o| &o.findings).map(Vec::len).sum();
     let found: usize = outcomes.iter().map(Outcome::unexpected).sum();
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({ "findings": found, "expected": all - found, "problems": outcomes.iter().map(as_json).collect::<Vec<_>>() })
         );
     } else {
         print(&outcomes);
-        println!(
+        say!(
             "{} on {} in {:.1} s: {}{}",
             counted(outcomes.len(), "problem"),
             device.name(),
@@ -189,7 +189,7 @@ fn work(arguments: &Arguments) -> Result<Vec<(&'static dyn Version, Problem)>, F
         let others = versions.iter().filter(|v| !takes(v)).map(|v| v.info().full_name());
         let others: Vec<String> = others.collect();
         if let (Some(dtype), false) = (dtype, others.is_empty()) {
-            eprintln!("left out, not in {dtype}: {}", others.join(", "));
+            note!("left out, not in {dtype}: {}", others.join(", "));
         }
         versions.retain(takes);
     }
@@ -243,12 +243,12 @@ fn print(outcomes: &[Outcome]) {
         let with = own().filter(|o| o.findings.as_ref().is_ok_and(|f| !f.is_empty())).count();
         rows.add_row([name.to_owned(), own().count().to_string(), with.to_string()]);
     }
-    println!("{rows}");
+    say!("{rows}");
     let mut reasons: Vec<_> =
         outcomes.iter().filter_map(|o| Some((&o.version, o.mistake?.because))).collect();
     reasons.dedup();
     for (version, because) in reasons {
-        println!("{version} is wrong on purpose: {because}.");
+        say!("{version} is wrong on purpose: {because}.");
     }
     // The same finding at several shapes is one: its places tell.
     let mut told: Vec<Vec<String>> = Vec::new();
@@ -262,7 +262,7 @@ fn print(outcomes: &[Outcome]) {
             let check = finding.kind.check().name();
             let expected = if outcome.is_expected(finding) { ", as expected" } else { "" };
             let head = format!("{version} {} {}, {check}{expected}", problem.dims, problem.dtype);
-            println!("\n{head}: {finding}");
+            say!("\n{head}: {finding}");
             told.push(places);
         }
     }

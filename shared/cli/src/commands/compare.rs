@@ -134,7 +134,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             Some(posed) => posed,
             None => {
                 let problem = Problem { seed: arguments.seed, ..Problem::new(dims, dtype) };
-                Posed::new(version, problem)
+                let posed = Posed::affordable(version, problem);
+                let family = info.family.name();
+                notes.extend(
+                    posed.heads().map(|heads| format!("{family}: judged on {heads}, each whole")),
+                );
+                posed
             }
         };
         rows.extend(measure_version(version, &device, &current)?);
@@ -168,7 +173,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                     "shared": r.counted.map(|c| in_json(&c.shared)) })
         });
         let all: Vec<_> = all.collect();
-        println!(
+        say!(
             "{}",
             json!({ "device": device.name(), "copy_gbps": copy_gbps,
                     "peak_tflops": rooflines.and_then(|l| l.of(Arithmetic::fastest_for(dtype)).peak_tflops),
@@ -179,9 +184,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             Some(ceilings) => print_times(&device, dtype, &rows, ceilings),
             None => print_counts(&device, dtype, &rows),
         }
-        notes.iter().for_each(|n| println!("{n}"));
+        notes.iter().for_each(|n| say!("{n}"));
         if let Some(path) = &arguments.svg {
-            println!("wrote {}", path.display());
+            say!("wrote {}", path.display());
         }
     }
     match rows.iter().find(|r| !r.passed) {
@@ -411,13 +416,13 @@ fn by_problem<'a>(rows: &[&'a Row]) -> Vec<(&'a Dims, Vec<&'a Row>)> {
 
 fn print_mistakes(rows: &[Row]) {
     for (name, because) in rows.iter().filter_map(|r| Some((&r.name, r.wrong?))) {
-        println!("{name} is wrong on purpose, and neither timed nor counted: {because}.");
+        say!("{name} is wrong on purpose, and neither timed nor counted: {because}.");
     }
 }
 
 /// What a GPU took.
 fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'_>) {
-    println!("{dtype} on {}", device.name());
+    say!("{dtype} on {}", device.name());
     let text = |value: Option<f64>, digits: usize| {
         value.map_or(String::new(), |v| format!("{v:.digits$}"))
     };
@@ -426,7 +431,7 @@ fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'
         other => text(other, 0),
     };
     for (dims, own) in by_problem(&rows.iter().collect::<Vec<_>>()) {
-        println!("\n{dims}");
+        say!("\n{dims}");
         let mut headings =
             vec!["version", ">error", ">µs", ">GB/s", ">TFLOP/s", ">roofline", ">× parent"];
         // One library has the column to itself; of several, each family's own is meant.
@@ -459,7 +464,7 @@ fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'
             cells.push(r.usage.map_or(String::new(), |u| u.1.to_string()));
             shown.add_row(cells);
         }
-        println!("{shown}");
+        say!("{shown}");
     }
     print_mistakes(rows);
     let mut told: Vec<Option<Arithmetic>> = Vec::new();
@@ -474,20 +479,22 @@ fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'
             (Some(units), Some(peak)) => format!("{units} do {peak:.1} TFLOP/s at most"),
             _ => "what its units do is not known here".into(),
         };
-        println!(
+        say!(
             "Roofline of {}: a plain copy moves {:.0} GB/s, {peak}. {} takes {us:.1} µs at least, for its {bound}.",
-            row.name, roofline.copy_gbps, row.dims
+            row.name,
+            roofline.copy_gbps,
+            row.dims
         );
     }
 }
 
 /// What the emulator counted. Host lines have times of the host, which are its own.
 fn print_counts(device: &Device, dtype: DType, rows: &[Row]) {
-    println!("{dtype} on {}", device.name());
+    say!("{dtype} on {}", device.name());
     let versions: Vec<&Row> = rows.iter().filter(|r| r.of == Of::Version).collect();
     for (dims, own) in by_problem(&versions) {
         let least = own.iter().map(|r| r.bytes).fold(f64::INFINITY, f64::min);
-        println!("\n{dims}: {} must cross device memory", bytes(least));
+        say!("\n{dims}: {} must cross device memory", bytes(least));
         let headings = ["version", ">error", ">bound", ">sectors, × ideal", ">wavefronts, × ideal"];
         let mut shown = list(&headings);
         for r in own {
@@ -502,16 +509,16 @@ fn print_counts(device: &Device, dtype: DType, rows: &[Row]) {
                 r.counted.map_or(String::new(), |c| share(&c.shared)),
             ]);
         }
-        println!("{shown}");
+        say!("{shown}");
     }
     print_mistakes(rows);
-    println!(
+    say!(
         "No times: what the emulator takes says nothing about a GPU. Sectors (global memory) and \
          wavefronts (shared memory) are counted: a model, not a measurement; `lab profile` has them by line."
     );
     for r in rows.iter().filter(|r| r.of == Of::Host) {
         let Some(us) = r.median_us else { continue };
-        println!(
+        say!(
             "The host itself, by its own clock: {} {}: {us:.1} µs, {:.2} GFLOP/s, error {:.1e}",
             r.name,
             r.dims,

@@ -198,7 +198,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let skipped = skipped.iter().map(|(source, arch)| {
             json!({ "file": source.file, "arch": arch, "least_arch": source.least_arch })
         });
-        println!(
+        say!(
             "{}",
             json!({ "nvrtc": format!("{major}.{minor}"), "kernels": all.collect::<Vec<_>>(),
                     "skipped": skipped.collect::<Vec<_>>(), "complaints": complaints })
@@ -232,11 +232,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             ]),
         };
     }
-    println!("{shown}");
+    say!("{shown}");
     for (source, arch) in skipped {
-        println!("skipped for {arch}: {}, which needs {}", source.file, source.least_arch);
+        say!("skipped for {arch}: {}, which needs {}", source.file, source.least_arch);
     }
-    println!(
+    say!(
         "{} compiled by NVRTC {major}.{minor} in {:.1} s",
         match rows.len() {
             1 => "1 kernel".to_owned(),
@@ -244,7 +244,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         },
         start.elapsed().as_secs_f64()
     );
-    complaints.iter().for_each(|line| println!("{line}"));
+    complaints.iter().for_each(|line| say!("{line}"));
     judge(&complaints)
 }
 
@@ -311,7 +311,7 @@ fn show_listing(
             json!({ "kernel": launched.name, "file": launched.source.file, "symbol": kernel.symbol,
                     "instructions": instructions.map(show::instruction_json).collect::<Vec<_>>() })
         };
-        println!(
+        say!(
             "{}",
             json!({ "arch": arch, "language": language.name(), "kernels": all.iter().map(kernel).collect::<Vec<_>>() })
         );
@@ -339,15 +339,15 @@ fn show_listing(
         for line in head.iter().chain(&lines) {
             let (line, is_cut) = cut(line, width);
             cuts += usize::from(is_cut);
-            println!("{line}");
+            say!("{line}");
         }
-        println!();
+        say!();
     }
     if arguments.in_order && arguments.sass {
-        println!("{}", show::LEGEND);
+        say!("{}", show::LEGEND);
     }
     if cuts > 0 {
-        println!("A line that ends with … is cut: --wide shows whole lines.");
+        say!("A line that ends with … is cut: --wide shows whole lines.");
     }
     Ok(())
 }
@@ -384,7 +384,7 @@ fn show_difference(
                     "registers": r.registers, "shared": r.shared, "dynamic_shared": launched.dynamic,
                     "constant": constant, "stack": r.stack, "spill_stores": r.spills.0, "spill_loads": r.spills.1 })
         });
-        println!(
+        say!(
             "{}",
             json!({ "arch": arch, "language": language.name(), "versions": names, "opcodes": kinds.collect::<Vec<_>>(),
                     "kernels": resources.collect::<Vec<_>>() })
@@ -392,7 +392,7 @@ fn show_difference(
         return Ok(());
     }
     let total = |which: usize| counts.iter().map(|(_, both)| both[which]).sum::<usize>();
-    println!(
+    say!(
         "Instructions in the {} of all kernels that each version launches, {arch}. They are counted as they are written: \
          a loop counts once.",
         language.name()
@@ -409,18 +409,18 @@ fn show_difference(
     for (opcode, both) in differing.iter().take(most) {
         shown.add_row(row(opcode, *both));
     }
-    println!("{shown}");
+    say!("{shown}");
     if differing.len() > most {
-        println!("… and {} more kinds that differ: --wide shows them", differing.len() - most);
+        say!("… and {} more kinds that differ: --wide shows them", differing.len() - most);
     }
-    println!("{} kinds have the same count in both.", counts.len() - differing.len());
+    say!("{} kinds have the same count in both.", counts.len() - differing.len());
     for (which, name) in names.iter().enumerate() {
-        println!("\n{name}");
+        say!("\n{name}");
         let mut shown = table(&RESOURCES);
         for (_, launched, r, constant) in taken.iter().filter(|t| t.0 == which) {
             shown.add_row(resources_row(launched.name, launched, r, *constant));
         }
-        println!("{shown}");
+        say!("{shown}");
     }
     Ok(())
 }

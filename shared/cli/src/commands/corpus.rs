@@ -85,7 +85,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let all = |all: &[(Case, Judgement, Vec<Finding>)]| {
             all.iter().map(|(c, j, findings)| described(c, j, findings)).collect::<Vec<_>>()
         };
-        println!("{}", json!({ "wrong": wrong, "cases": all(plain), "formal": all(formal) }));
+        say!("{}", json!({ "wrong": wrong, "cases": all(plain), "formal": all(formal) }));
     } else {
         let mut rows = table(&["case", "file", "what it is", "the emulator"]);
         for (case, judgement, _) in &judged {
@@ -101,8 +101,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             };
             rows.add_row([case.name.into(), case.source.name.into(), what, said]);
         }
-        println!("{rows}");
-        println!("{} of {} told rightly", judged.len() - wrong, judged.len());
+        say!("{rows}");
+        say!("{} of {} told rightly", judged.len() - wrong, judged.len());
     }
     match wrong {
         0 => Ok(()),
@@ -159,7 +159,7 @@ fn up_to_the_first(files: &[String]) -> Result<(), Failure> {
             hold_maps(&device)?;
         }
     }
-    println!("{} cases hold", all.len());
+    say!("{} cases hold", all.len());
     Ok(())
 }
 
@@ -195,12 +195,12 @@ fn run_descriptors(common: &Common) -> Result<(), Failure> {
         let outputs = run_case(&case, &device)?;
         let same = case.holds(&outputs);
         products += PRODUCTS;
-        println!("{}: {}", case.name, if same { "to the bit" } else { "differs" });
+        say!("{}: {}", case.name, if same { "to the bit" } else { "differs" });
         if !same {
             wrong.push(case.name);
         }
     }
-    println!("{products} products on {}", device.name());
+    say!("{products} products on {}", device.name());
     match wrong.len() {
         0 => Ok(()),
         n => Err(Failure::Wrong(format!("{n} kernels differ: {}", wrong.join(", ")))),
@@ -213,15 +213,15 @@ fn run_maps(common: &Common) -> Result<(), Failure> {
     let mut wrong = 0;
     for n in 0..maps::LOADS + maps::STORES {
         if let Some(differs) = maps::copy(&device, n as u64, n >= maps::LOADS)? {
-            println!("{differs:?}");
+            say!("{differs:?}");
             wrong += 1;
         }
     }
-    println!("{} boxes loaded and {} stored on {}", maps::LOADS, maps::STORES, device.name());
+    say!("{} boxes loaded and {} stored on {}", maps::LOADS, maps::STORES, device.name());
     if device.kind() == DeviceKind::Cuda {
         let differ = maps::verdicts(&device)?;
-        differ.iter().for_each(|drawn| println!("{drawn:?}"));
-        println!("{} maps drawn: {} verdicts differ", maps::DRAWN, differ.len());
+        differ.iter().for_each(|drawn| say!("{drawn:?}"));
+        say!("{} maps drawn: {} verdicts differ", maps::DRAWN, differ.len());
         wrong += differ.len();
     }
     match wrong {
@@ -248,7 +248,7 @@ fn hold_and_tell(case: &Case, device: &Device) -> Result<(), Failure> {
         None => "computes what it must",
     };
     let line = format!("{}: {said}, on {}", case.name, device.name());
-    println!("{line}");
+    say!("{line}");
     Ok(())
 }
 
@@ -258,7 +258,7 @@ fn hold_all(all: impl Iterator<Item = Case>, device: &Device) -> Result<(), Fail
     for case in all {
         match hold_and_tell(&case, device) {
             Err(Failure::Wrong(said)) => {
-                println!("{said}");
+                say!("{said}");
                 wrong.push(case.name);
             }
             other => other?,
@@ -291,7 +291,7 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
     if device.kind() == DeviceKind::Cuda {
         if common.json {
             hold(&case, &device)?;
-            println!("{}", json!({ "name": name, "device": device.name(), "ended": true }));
+            say!("{}", json!({ "name": name, "device": device.name(), "ended": true }));
             return Ok(());
         }
         return hold_and_tell(&case, &device);
@@ -299,7 +299,7 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
     let (judgement, findings) = judge(&case, &device)?;
     let say = |line: String| {
         if !common.json {
-            println!("{line}");
+            say!("{line}");
         }
     };
     for finding in &findings {
@@ -318,7 +318,7 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
         (_, _, false) => Err(Failure::Wrong(format!("{name}: {judgement:?}"))),
     };
     if common.json {
-        println!("{}", described(&case, &judgement, &findings));
+        say!("{}", described(&case, &judgement, &findings));
     }
     verdict
 }
@@ -348,9 +348,9 @@ fn print_counted(common: &Common) -> Result<(), Failure> {
         }
     }
     if common.json {
-        println!("{}", json!({ "counted": all }))
+        say!("{}", json!({ "counted": all }))
     } else {
-        println!("{rows}")
+        say!("{rows}")
     }
     Ok(())
 }

@@ -21,19 +21,19 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     };
     if common.json {
         let facts: Vec<_> = all.iter().map(Device::facts).collect();
-        println!("{}", json!({ "devices": facts, "no_gpu_because": missing }));
+        say!("{}", json!({ "devices": facts, "no_gpu_because": missing }));
         return Ok(());
     }
     for device in &all {
-        println!("{}", device.name());
+        say!("{}", device.name());
         let mut rows = table(&["fact", ">value"]);
         for (name, value) in lines(device.facts()) {
             rows.add_row([name.to_owned(), value]);
         }
-        println!("{rows}");
+        say!("{rows}");
     }
     if let Some(reason) = missing {
-        println!("No GPU: {reason}");
+        say!("No GPU: {reason}");
     }
     Ok(())
 }

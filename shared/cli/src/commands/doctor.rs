@@ -33,7 +33,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         });
         let emulator = lines.iter().find(|l| l.what == "emulator");
         let runs = emulator.is_some_and(|l| l.found.is_ok());
-        println!("{}", json!({ "checks": all.collect::<Vec<_>>(), "runs": runs }));
+        say!("{}", json!({ "checks": all.collect::<Vec<_>>(), "runs": runs }));
     } else {
         let mut rows = table(&["", "what", "needed for", "found"]);
         for line in &lines {
@@ -43,13 +43,13 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
             };
             rows.add_row([mark, line.what, line.needed_for, &found]);
         }
-        println!("{rows}");
+        say!("{rows}");
         if lines.iter().any(|l| l.found.as_ref().is_err_and(|problem| short(problem) != problem)) {
-            println!("{} doctor --json names all places that were looked at.", own::shell());
+            say!("{} doctor --json names all places that were looked at.", own::shell());
         }
         match Device::open(Selector::Auto) {
-            Ok(device) => println!("Kernels run on: {}", device.name()),
-            Err(error) => println!("Kernels cannot run: {error}"),
+            Ok(device) => say!("Kernels run on: {}", device.name()),
+            Err(error) => say!("Kernels cannot run: {error}"),
         }
     }
     // The emulator alone lets the lab run.

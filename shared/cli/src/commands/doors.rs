@@ -63,12 +63,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             Ok(()) => made += source.instantiations.len(),
             Err(message) => failed.push(format!("{}: {message}", source.place)),
         }
-        eprintln!("{} in {:.1} s", source.place, start.elapsed().as_secs_f64());
+        note!("{} in {:.1} s", source.place, start.elapsed().as_secs_f64());
     }
     if common.json {
-        println!("{}", json!({ "instantiations": made, "failed": failed }));
+        say!("{}", json!({ "instantiations": made, "failed": failed }));
     } else {
-        println!("{made} instantiations by way of their PTX, in {}", arguments.write.display());
+        say!("{made} instantiations by way of their PTX, in {}", arguments.write.display());
     }
     match &failed[..] {
         [] => Ok(()),

@@ -172,18 +172,14 @@ fn watch(
             failure.tell(common.json);
         }
         if !common.json {
-            println!("\nWaiting for the next save of {} (Ctrl-C ends)\n", task.file());
+            say!("\nWaiting for the next save of {} (Ctrl-C ends)\n", task.file());
         }
         saved = saved.next(&path);
     }
 }
 
 fn tell_one(common: &Common, what: &str, text: &str) {
-    if common.json {
-        println!("{}", json!({ what: text }))
-    } else {
-        println!("{}", text.trim_end())
-    }
+    if common.json { say!("{}", json!({ what: text })) } else { say!("{}", text.trim_end()) }
 }
 
 fn list(common: &Common, tasks: &[Task], progress: &Progress) {
@@ -192,10 +188,7 @@ fn list(common: &Common, tasks: &[Task], progress: &Progress) {
             json!({ "name": t.exercise.name, "stage": t.stage.name, "task": t.exercise.task,
                     "file": t.exercise.path(&t.sources), "state": progress.state(t) })
         });
-        println!(
-            "{}",
-            json!({ "exercises": all.collect::<Vec<_>>(), "next": progress.next(tasks) })
-        );
+        say!("{}", json!({ "exercises": all.collect::<Vec<_>>(), "next": progress.next(tasks) }));
         return;
     }
     // A line each: the whole task is told by the exercise itself.
@@ -208,11 +201,11 @@ fn list(common: &Common, tasks: &[Task], progress: &Progress) {
         let (what, _) = cut(what, Some(room.max("what is to be done".len())));
         rows.add_row([name, task.stage.name, progress.state(task), &what]);
     }
-    println!(
+    say!(
         "{rows}\n{} exercise NAME tells the whole task, writes {DIRECTORY}/NAME.cu, and judges it from then on",
         own::shell()
     );
-    println!("{}", progress.sum_up(tasks));
+    say!("{}", progress.sum_up(tasks));
 }
 
 /// Every exercise as it is given and every solution, as many at a time as there are cores.
@@ -248,9 +241,9 @@ fn all(common: &Common, tasks: &[Task], counted: bool) -> Result<(), Failure> {
         }
     }
     if common.json {
-        println!("{}", json!({ "exercises": told }));
+        say!("{}", json!({ "exercises": told }));
     } else {
-        println!("{rows}");
+        say!("{rows}");
     }
     if wrong.is_empty() { Ok(()) } else { Err(Failure::Wrong(wrong.join("; "))) }
 }
@@ -325,25 +318,25 @@ impl Task {
         }
         write_atomically(path, given.as_bytes()).map_err(unwritable)?;
         if common.json {
-            println!(
+            say!(
                 "{}",
                 json!({ "name": name, "task": task, "file": file, "kept": kept, "solved": false })
             );
         } else {
             if let Some(kept) = kept {
-                println!("What was in {file} is in {kept} now.");
+                say!("What was in {file} is in {kept} now.");
             }
             if was_solved {
-                println!("It was solved, and does not count as solved any more.");
+                say!("It was solved, and does not count as solved any more.");
             }
-            println!("{name} ({}): {task}\n", self.stage.name);
+            say!("{name} ({}): {task}\n", self.stage.name);
             let place = if given.contains("TODO") {
                 ", where it says TODO"
             } else {
                 ". No TODO marks the place: to find it is a part of the task"
             };
-            println!("Edit {file}{place}.");
-            println!("To judge it: {} exercise {name} (at each save: --watch)", own::shell());
+            say!("Edit {file}{place}.");
+            say!("To judge it: {} exercise {name} (at each save: --watch)", own::shell());
         }
         Ok(())
     }
@@ -600,39 +593,39 @@ impl Outcome {
     fn tell(&self, common: &Common, task: &Task, progress: &str) -> Result<(), Failure> {
         let Exercise { name, task: what, file, .. } = &task.exercise;
         if common.json {
-            println!("{}", self.as_json());
+            say!("{}", self.as_json());
         } else {
-            println!("{name} ({}): {what}\n", task.stage.name);
+            say!("{name} ({}): {what}\n", task.stage.name);
             match &self.verdict {
-                Verdict::Rejected(said) => println!("It does not compile:\n{}", head(said)),
+                Verdict::Rejected(said) => say!("It does not compile:\n{}", head(said)),
                 Verdict::Caught(how, said) => {
-                    println!("Caught by {}:\n{}", how.name(), said.trim_start_matches("lab: "));
+                    say!("Caught by {}:\n{}", how.name(), said.trim_start_matches("lab: "));
                 }
                 Verdict::Survived | Verdict::SameCode if !self.loose.is_empty() => {}
                 Verdict::Survived | Verdict::SameCode => {
-                    println!("Results are right, and the emulator finds no fault.");
+                    say!("Results are right, and the emulator finds no fault.");
                 }
             }
             for (limit, counted) in &self.counted {
                 let keeps = counted.keeps(limit);
-                println!("{}: {}", counted.said(limit), if keeps { "kept" } else { "not kept" });
+                say!("{}: {}", counted.said(limit), if keeps { "kept" } else { "not kept" });
                 if let Some(worst) = counted.worst.as_ref().filter(|_| !keeps) {
-                    println!("  {}", worst.said());
+                    say!("  {}", worst.said());
                 }
             }
-            self.loose.iter().for_each(|said| println!("{said}"));
+            self.loose.iter().for_each(|said| say!("{said}"));
             if let Some(version) = task.exercise.version.as_ref().filter(|_| self.exceeds()) {
-                println!(
+                say!(
                     "The stage's own kernel, line by line: {} profile {}:{version}",
                     own::shell(),
                     task.stage.name
                 );
             }
             if self.solved() {
-                println!("\nSolved. Ours is stages/{}/{file}.", task.stage.name);
-                println!("{progress}");
+                say!("\nSolved. Ours is stages/{}/{file}.", task.stage.name);
+                say!("{progress}");
             } else {
-                println!("\nWhere to look: {} exercise {name} --hint", own::shell());
+                say!("\nWhere to look: {} exercise {name} --hint", own::shell());
             }
         }
         if self.solved() {

@@ -56,7 +56,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let read = |revision: &str| Then::read(&arguments.from, "--moved", revision, None);
         let (then, now) = (read(then)?, read(now)?);
         if common.json {
-            println!("{}", then.json(now.lines()))
+            say!("{}", then.json(now.lines()))
         } else {
             then.print(now.lines())
         }
@@ -89,7 +89,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         }
     }
     if common.json {
-        println!("{}", json!({ "runs": runs }));
+        say!("{}", json!({ "runs": runs }));
         return Ok(());
     }
     let mut rows = table(&["date", "GPU", "driver", ">copy, GB/s", ">results", "commit"]);
@@ -103,7 +103,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             run.commit[..12].to_owned(),
         ]);
     }
-    println!("{rows}");
+    say!("{rows}");
     Ok(())
 }
 

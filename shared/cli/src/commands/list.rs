@@ -60,11 +60,11 @@ pub(crate) fn run(common: &Common, name: Option<&str>) -> Result<(), Failure> {
             });
             json!({ "name": stage.name, "teaches": stage.teaches, "versions": versions.collect::<Vec<_>>() })
         });
-        println!("{}", json!({ "stages": stages.collect::<Vec<_>>() }));
+        say!("{}", json!({ "stages": stages.collect::<Vec<_>>() }));
         return Ok(());
     }
     for (stage, versions) in chosen {
-        println!("{}: {}", stage.name, stage.teaches);
+        say!("{}: {}", stage.name, stage.teaches);
         let mut rows =
             table(&["version", "family", "the one change", "types", "tensors", "options"]);
         for version in versions {
@@ -100,7 +100,7 @@ pub(crate) fn run(common: &Common, name: Option<&str>) -> Result<(), Failure> {
                 settings.collect::<Vec<_>>().join(" "),
             ]);
         }
-        println!("{rows}");
+        say!("{rows}");
     }
     Ok(())
 }

@@ -185,10 +185,7 @@ fn judge_all(
         let reason = reason.map(str::to_owned);
         // A run that is cut short has said so much.
         if !terminal && reason.is_none() && verdict == Verdict::Survived {
-            eprintln!(
-                "survived: {}:{}: {}",
-                mutant.edit.file, mutant.line, mutant.edit.replacement
-            );
+            note!("survived: {}:{}: {}", mutant.edit.file, mutant.line, mutant.edit.replacement);
         }
         Ok(Outcome { mutant, reason, verdict })
     };
@@ -207,7 +204,7 @@ fn with_progress<T>(done: &AtomicUsize, count: usize, work: impl FnOnce() -> T) 
             let each = Duration::from_secs(10);
             while wait.recv_timeout(each) == Err(RecvTimeoutError::Timeout) {
                 let done = done.load(Ordering::Relaxed);
-                eprintln!("{done} of {count} mutants after {:.0} s", start.elapsed().as_secs_f64());
+                note!("{done} of {count} mutants after {:.0} s", start.elapsed().as_secs_f64());
             }
         });
         let outcome = work();

@@ -83,12 +83,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     place(&target, made.path(), &registered)?;
     if common.json {
         let files = FILES.map(|(file, _)| format!("stages/{name}/{file}"));
-        println!("{}", json!({ "stage": name, "files": files, "registered": LINES.map(|l| l.0) }));
+        say!("{}", json!({ "stage": name, "files": files, "registered": LINES.map(|l| l.0) }));
     } else {
-        println!("stages/{name} is there, and registered in {}.\n", LINES.map(|l| l.0).join(", "));
-        println!("  cargo test -p {name}                    it passes; keep it so");
-        println!("  cargo run -- check {name}     what the emulator says of it\n");
-        println!("The kernel is stages/{name}/kernels/twice.cu, its harness src/lib.rs.");
+        say!("stages/{name} is there, and registered in {}.\n", LINES.map(|l| l.0).join(", "));
+        say!("  cargo test -p {name}                    it passes; keep it so");
+        say!("  cargo run -- check {name}     what the emulator says of it\n");
+        say!("The kernel is stages/{name}/kernels/twice.cu, its harness src/lib.rs.");
     }
     Ok(())
 }

@@ -112,11 +112,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         })?;
     }
     if common.json {
-        println!("{}", as_json(&report, &device));
+        say!("{}", as_json(&report, &device));
     } else {
         profile::print(&report, &device.name(), CAVEAT);
         if let Some(path) = &arguments.html {
-            println!("wrote {}", path.display());
+            say!("wrote {}", path.display());
         }
     }
     match report.comparisons.iter().find(|c| !c.passed()) {

@@ -93,7 +93,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let Choice { version, better } = named_for(&arguments.name, dtype, arch, fits)?;
     let other = (!fits(version)).then(|| version_that_fits(version, fits)).flatten();
     if let Some((better, needs)) = better.filter(|_| !common.json) {
-        eprintln!("{} needs {needs}, this device is {arch}", better.info().full_name());
+        note!("{} needs {needs}, this device is {arch}", better.info().full_name());
     }
     let info = version.info();
     let options = Options::parse(&arguments.settings, info)?;
@@ -117,7 +117,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             .iter()
             .map(|(n, t)| (n.clone(), json!({ "dtype": t.dtype.name(), "shape": t.shape })))
             .collect();
-        println!(
+        say!(
             "{}",
             json!({
                 "version": info.full_name(), "device": device.name(), "shape": dims.to_string(),
@@ -129,7 +129,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     } else {
         print_result(version, &device.name(), &dims, dtype, &outputs, &comparisons);
         if let Some(path) = &arguments.output {
-            println!("wrote {}", path.display());
+            say!("wrote {}", path.display());
         }
     }
     match comparisons.iter().find(|c| !c.passed()) {
@@ -172,7 +172,7 @@ fn inputs(
             tensors.keys().filter(|n| !info.takes(n)).map(String::as_str).collect();
         info.problem_of(&tensors)?;
         if !unused.is_empty() {
-            eprintln!("not used: {}", unused.join(", "));
+            note!("not used: {}", unused.join(", "));
         }
         return Ok(tensors);
     }
@@ -249,7 +249,7 @@ fn print_result(
     outputs: &Tensors,
     comparisons: &[Comparison],
 ) {
-    println!("{} {dims} {dtype} on {device}", version.info().full_name());
+    say!("{} {dims} {dtype} on {device}", version.info().full_name());
     let mut rows = table(&["output", "first elements", ">error", ">bound", ">elements", ""]);
     for (name, tensor) in outputs {
         let values = tensor.values();
@@ -267,5 +267,5 @@ fn print_result(
             c.map_or("", |c| if c.passed() { "ok" } else { "WRONG" }).into(),
         ]);
     }
-    println!("{rows}");
+    say!("{rows}");
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{DType, Device, Selector};
-use lab_harness::suite::{self, Case, Check, Suite, VersionCheck};
+use lab_harness::suite::{self, Case, Check, Suite, Tier, VersionCheck};
 use lab_harness::{
     Comparison, Error, Problem, Version, agreement, binding_checks, composition_checks,
     device_checks, map_checks, overlap_checks,
@@ -68,15 +68,15 @@ impl Arguments {
     /// None has the name that is asked for.
     fn checks(&self, versions: &[&'static dyn Version]) -> Result<Vec<(String, Work)>, Error> {
         let named = |name: &str| self.check.iter().any(|part| name.contains(part));
-        let fits = |name: &str| {
-            !(self.small && name.starts_with("large")) && (self.check.is_empty() || named(name))
+        let fits = |name: &str, tier: Tier| {
+            !(self.small && tier == Tier::Large) && (self.check.is_empty() || named(name))
         };
         let wanted = |owner: &str| self.stage.as_deref().is_none_or(|s| s == owner);
         let mut all = Vec::new();
         for &version in versions {
             let info = version.info();
             let stage = crate::stage(info.stage).expect("a version names its own stage");
-            let of_each = stage.checks_of(version).into_iter().filter(|c| fits(c.name));
+            let of_each = stage.checks_of(version).into_iter().filter(|c| fits(c.name, c.tier));
             all.extend(of_each.map(|c| (info.full_name(), Work::OfVersion(c, version))));
         }
         let own = [
@@ -96,7 +96,7 @@ impl Arguments {
             checks,
         });
         for suite in own.into_iter().chain(stages).chain(models).filter(|s| wanted(s.stage)) {
-            let checks = suite.checks.iter().filter(|c| fits(c.name));
+            let checks = suite.checks.iter().filter(|c| fits(c.name, c.tier));
             all.extend(checks.map(|&c| (suite.name.to_owned(), Work::Whole(c))));
         }
         if all.is_empty() && !self.check.is_empty() {
@@ -154,29 +154,26 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                     "failed": cases.iter().filter(|c| !c.passed()).map(Case::describe).collect::<Vec<_>>(),
                     "observed": observed(cases) })
         });
-        println!(
-            "{}",
-            json!({ "devices": devices.collect::<Vec<_>>(), "passed": failed.is_empty() })
-        );
+        say!("{}", json!({ "devices": devices.collect::<Vec<_>>(), "passed": failed.is_empty() }));
     } else {
         for (device, cases, checks) in &reports {
-            println!("{}", device.name());
+            say!("{}", device.name());
             if !cases.is_empty() {
                 print_by_version(cases);
             }
             match &arguments.stage {
-                Some(stage) => println!("and {checks} checks of {stage}"),
-                None => println!("and {checks} checks of the device layer and the stages"),
+                Some(stage) => say!("and {checks} checks of {stage}"),
+                None => say!("and {checks} checks of the device layer and the stages"),
             }
         }
-        println!(
+        say!(
             "{} passed, {} failed in {:.1} s",
             total - failed.len(),
             failed.len(),
             start.elapsed().as_secs_f64()
         );
         if let (Selector::Auto, Some(reason)) = (common.selector()?, Device::why_no_cuda()) {
-            println!("The emulator only: {reason}");
+            say!("The emulator only: {reason}");
         }
     }
     if failed.is_empty() {
@@ -289,7 +286,7 @@ fn print_by_version(cases: &[Case]) {
             },
         ]);
     }
-    println!("{rows}");
+    say!("{rows}");
 }
 
 /// The largest share of its bound that an error takes.

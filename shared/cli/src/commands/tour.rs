@@ -34,7 +34,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let device = common.open()?;
     let say = |line: String| {
         if !common.json {
-            println!("{line}");
+            say!("{line}");
         }
     };
     say(format!("Device: {}", device.name()));
@@ -68,7 +68,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let object = json!({ "device": device.name(), "kind": device.kind(),
                              "versions": all().map(Checked::as_json).collect::<Vec<_>>(),
                              "seconds": seconds, "passed": failed.is_empty(), "next": next });
-        println!("{object}");
+        say!("{object}");
     }
     if !failed.is_empty() {
         return Err(Failure::Wrong(failed.join("\n")));

@@ -30,7 +30,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     if common.json {
         let described = |t: &traces::Trace| json!({ "name": t.name, "of": t.of, "steps": t.steps, "bytes": t.figure.len() });
-        println!("{}", json!({ "traces": all.iter().map(described).collect::<Vec<_>>() }));
+        say!("{}", json!({ "traces": all.iter().map(described).collect::<Vec<_>>() }));
         return Ok(());
     }
     let mut rows = table(&["trace", "of", ">steps", ">bytes"]);
@@ -38,6 +38,6 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let (steps, bytes) = (trace.steps.to_string(), trace.figure.len().to_string());
         rows.add_row([trace.name.to_owned(), trace.of.clone(), steps, bytes]);
     }
-    println!("{rows}");
+    say!("{rows}");
     Ok(())
 }

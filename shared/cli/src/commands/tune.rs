@@ -116,7 +116,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut posed: Option<Posed> = None;
     for ((version, tilings), dims) in tunable.into_iter().zip(problems) {
         if let Some(reason) = measure::too_old(version, &device) {
-            eprintln!("{reason}");
+            note!("{reason}");
             continue;
         }
         let same = all.last().is_some_and(|t: &Tried| {
@@ -125,7 +125,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let current = posed
             .take()
             .filter(|_| same)
-            .unwrap_or_else(|| Posed::new(version, Problem::new(dims.clone(), dtype)));
+            .unwrap_or_else(|| Posed::affordable(version, Problem::new(dims.clone(), dtype)));
         let tried = try_all(version, &device, &current, tilings, arguments.runs as usize)?;
         posed = Some(current);
         if !common.json {
@@ -138,22 +138,19 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let machine = machine(&device, copy_bandwidth(&device)?)?;
         for tried in &all {
             let Some(record) = tried.record(&commit, &machine, dtype) else {
-                eprintln!(
-                    "{}: none was timed, nothing is recorded",
-                    tried.version.info().full_name()
-                );
+                note!("{}: none was timed, nothing is recorded", tried.version.info().full_name());
                 continue;
             };
             let name = record.write(&arguments.out)?;
             if !common.json {
-                println!("wrote {}", arguments.out.join(&name).display());
+                say!("wrote {}", arguments.out.join(&name).display());
             }
             written.push(name);
         }
     }
     if common.json {
         let versions: Vec<_> = all.iter().map(Tried::as_json).collect();
-        println!(
+        say!(
             "{}",
             json!({ "device": device.name(), "dtype": dtype.name(), "versions": versions, "records": written })
         );
@@ -172,13 +169,13 @@ fn list(common: &Common, dtype: DType, all: &[(&'static dyn Version, Vec<Tiling>
             let tilings: Vec<_> = tilings.iter().map(|t| Trial::new(t, None).tiling).collect();
             json!({ "version": version.info().full_name(), "tilings": tilings })
         });
-        println!("{}", json!({ "dtype": dtype.name(), "versions": versions.collect::<Vec<_>>() }));
+        say!("{}", json!({ "dtype": dtype.name(), "versions": versions.collect::<Vec<_>>() }));
         return;
     }
     for (version, tilings) in all {
-        println!("{} in {dtype}, {} tilings:", version.info().full_name(), tilings.len());
+        say!("{} in {dtype}, {} tilings:", version.info().full_name(), tilings.len());
         for (index, tiling) in tilings.iter().enumerate() {
-            println!("  {tiling}{}", if index == 0 { "  (in use)" } else { "" });
+            say!("  {tiling}{}", if index == 0 { "  (in use)" } else { "" });
         }
     }
 }
@@ -215,7 +212,7 @@ fn try_all(
 /// Compiles all tilings on all cores, by setting up a small problem; what does not compile says so
 /// when its turn comes.
 fn compile(version: &dyn Version, device: &Device, tilings: &[Tiling], dtype: DType, name: &str) {
-    eprintln!("{name}: {} tilings", tilings.len());
+    note!("{name}: {} tilings", tilings.len());
     let small = Problem::new(version.info().small(), dtype);
     let inputs = version.inputs(&small);
     tilings.par_iter().for_each(|tiling| {
@@ -349,7 +346,7 @@ impl Tried {
 }
 
 fn print_tried(device: &Device, dtype: DType, tried: &Tried) {
-    println!("{} {} {dtype} on {}", tried.version.info().full_name(), tried.dims, device.name());
+    say!("{} {} {dtype} on {}", tried.version.info().full_name(), tried.dims, device.name());
     let mut rows = table(&[
         "tiling",
         ">median, µs",
@@ -379,9 +376,9 @@ fn print_tried(device: &Device, dtype: DType, tried: &Tried) {
             }
         }
     }
-    println!("{rows}");
-    not.iter().for_each(|line| println!("{line}"));
-    println!("{} of {} tilings timed\n", tried.outcomes.len() - not.len(), tried.outcomes.len());
+    say!("{rows}");
+    not.iter().for_each(|line| say!("{line}"));
+    say!("{} of {} tilings timed\n", tried.outcomes.len() - not.len(), tried.outcomes.len());
 }
 
 #[cfg(test)]

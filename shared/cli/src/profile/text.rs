@@ -8,12 +8,12 @@ use crate::table::bytes;
 
 /// Sums by operation, then every line that was counted.
 pub(crate) fn print(report: &Report<'_>, device: &str, caveat: &str) {
-    println!("{} on {}", report.title(), device);
-    println!("{caveat}\n");
+    say!("{} on {}", report.title(), device);
+    say!("{caveat}\n");
     let counted = report.counted();
     print_totals(&counted);
     let (flops, least) = (report.cost.flops, report.cost.bytes);
-    println!(
+    say!(
         "As declared: {} flops and {} that must move, {:.3} flops a byte; {:.3} a byte asked of \
          global memory.",
         number(flops as u64),
@@ -23,7 +23,7 @@ pub(crate) fn print(report: &Report<'_>, device: &str, caveat: &str) {
     );
     let on_tensor_cores = report.profile.total(Operation::TensorCore).flops;
     if on_tensor_cores > 0 {
-        println!(
+        say!(
             "On tensor cores: {} flops, {:.2} times those declared; what is more fills tiles up.",
             number(on_tensor_cores),
             on_tensor_cores as f64 / flops.max(1.0)

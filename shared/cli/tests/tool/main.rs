@@ -6,6 +6,7 @@ mod app;
 mod bad_input;
 mod compile;
 mod doors;
+mod heads;
 mod history;
 mod inline_ptx;
 mod kernel;

@@ -384,6 +384,8 @@ impl Twin {
         for ((right, wrong), line) in self.tried_mistakes().into_iter().zip(&lines[2..]) {
             assert_ne!(*line, lines[0], "{}: {wrong} for {right} is not seen", self.name);
         }
+        let (tried, all) = (self.tried_mistakes().len(), self.mistakes.len());
+        println!("{}: as its twin; {tried} of {all} mistakes tried, each seen", self.name);
     }
 }
 

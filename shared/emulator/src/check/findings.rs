@@ -884,13 +884,14 @@ impl Need {
             return Self::Copy;
         }
         let strong = other.kind().strong() || me.kind().strong();
-        match other.same_block(me) {
-            // Atomics of one warp would be mended as those of a block are.
-            true if strong && formal != Some(Formal::InStep) => Self::Block,
-            true if other.same_warp(me) => Self::Warp,
-            true => Self::Block,
-            false if matches!(space, Space::Static | Space::Dynamic) => Self::Cluster,
-            false => Self::Grid,
+        // Atomics of one warp would be mended as those of a block are.
+        let as_of_block = strong && formal != Some(Formal::InStep);
+        if other.same_block(me) {
+            if other.same_warp(me) && !as_of_block { Self::Warp } else { Self::Block }
+        } else if matches!(space, Space::Static | Space::Dynamic) {
+            Self::Cluster
+        } else {
+            Self::Grid
         }
     }
 

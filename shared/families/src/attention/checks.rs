@@ -11,12 +11,12 @@ use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, vers
 /// Of both families.
 pub(super) static OF_EACH: &[VersionCheck] = version_checks![
     all_pairs_are_right,
-    large_scores_are_right,
-    large_problems,
+    large_scores_are_right in Large,
+    large_problems in Large,
     heads_of_a_group_share_keys_and_values,
     what_comes_later_does_not_matter,
     nan_stays_in_its_head,
-    any_schedule_gives_the_same,
+    any_schedule_gives_the_same in Ends,
     heads_that_do_not_divide_are_refused,
 ];
 

@@ -165,6 +165,12 @@ impl Family for Attention {
         each(self.named(computed(of, inputs, is_causal(info, options))))
     }
 
+    /// Those of K and V, each with all of Q that read it.
+    fn independent_heads(&self, dims: &Dims) -> usize {
+        let [b, _, nkv, ..] = sizes_of(dims);
+        b * nkv
+    }
+
     /// Two products forward and five backward, of S² pairs each, 2 D operations a pair; where it is causal, of half of
     /// them, as all others count it. Each tensor is read or written once.
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {

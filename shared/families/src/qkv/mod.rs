@@ -41,6 +41,10 @@ impl Family for Qkv {
         each(reference(&absolute(inputs)))
     }
 
+    fn independent_heads(&self, dims: &Dims) -> usize {
+        heads_of(dims)
+    }
+
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         cost(dims, dtype)
     }
@@ -72,6 +76,12 @@ pub fn sizes([b, nh, s, dhqk, dhhv]: [usize; 5]) -> Dims {
 /// B, NH, S, DHQK, DHHV of a checked problem.
 pub fn sizes_of(dims: &Dims) -> [usize; 5] {
     ["B", "NH", "S", "DHQK", "DHHV"].map(|d| dims.get(d))
+}
+
+/// Heads of all sequences together.
+pub(crate) fn heads_of(dims: &Dims) -> usize {
+    let [b, nh, ..] = sizes_of(dims);
+    b * nh
 }
 
 /// Standard normal. A score then is about 1, and an output about √S: in the range of f16 for every

@@ -84,6 +84,10 @@ impl Family for Ungated {
         each(ungated_reference(&qkv::absolute(inputs)))
     }
 
+    fn independent_heads(&self, dims: &Dims) -> usize {
+        qkv::heads_of(dims)
+    }
+
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         ungated_cost(dims, dtype)
     }
@@ -136,6 +140,10 @@ impl Family for Forward {
 
     fn given_to_some(&self) -> &'static [Input] {
         STATE_INPUTS
+    }
+
+    fn independent_heads(&self, dims: &Dims) -> usize {
+        qkv::heads_of(dims)
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
@@ -193,6 +201,10 @@ impl Family for ForwardBackward {
 
     fn given_to_some(&self) -> &'static [Input] {
         STATES_OF_BACKWARD
+    }
+
+    fn independent_heads(&self, dims: &Dims) -> usize {
+        qkv::heads_of(dims)
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {

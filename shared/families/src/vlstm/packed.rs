@@ -234,6 +234,11 @@ impl Family for Packed {
         }))
     }
 
+    /// The one long sequence has them side by side, and the ends of its sequences belong to all.
+    fn independent_heads(&self, dims: &Dims) -> usize {
+        dims.get("NH")
+    }
+
     /// That of sequences of one length.
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         let sequences = packed_sequences(dims).expect("of the family");

@@ -17,7 +17,7 @@ pub(super) static FORWARD: &[VersionCheck] = version_checks![
 
 /// Of the forward and the backward pass.
 pub(super) static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
-    gradients_of_lengths_around_borders,
+    gradients_of_lengths_around_borders in ManySizes,
     small_input_gates_of_packed_f16 if takes_f16,
     neighbours_do_not_matter,
     sequences_that_do_not_fit_are_refused,

@@ -155,10 +155,12 @@ pub fn state_gradient_slots(
     }
     let last = ["dCN", "dnN"]
         .map(|name| if given { request.input(plan, name) } else { plan.scratch(DType::F32, 1) });
-    let first = [0, 1].map(|at| match wanted {
-        true => plan.output(shapes[at].0, DType::F32, shapes[at].1),
-        false if at == 1 && states.given => plan.scratch(DType::F32, sizes[at]),
-        false => plan.scratch(DType::F32, 1),
+    let first = [0, 1].map(|at| {
+        if wanted {
+            plan.output(shapes[at].0, DType::F32, shapes[at].1)
+        } else {
+            plan.scratch(DType::F32, if at == 1 && states.given { sizes[at] } else { 1 })
+        }
     });
     Ok(StateGradientSlots { states, given, wanted, last, first })
 }

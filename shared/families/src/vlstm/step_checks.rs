@@ -13,18 +13,18 @@ use lab_harness::{
 
 /// See the module.
 pub(super) static CHECKS: &[VersionCheck] = version_checks![
-    large_problems,
+    large_problems in Large,
     either_type_of_state_is_right,
     steps_are_the_sequence,
     launches_go_on_with_the_state,
-    long_after_the_first_launch_it_stays_bounded,
+    long_after_the_first_launch_it_stays_bounded in Ends,
     no_memory_is_what_the_first_position_wants,
-    extreme_gates_give_numbers,
+    extreme_gates_give_numbers in Ends,
     a_closed_gate_reads_nothing,
     epsilon_is_added_to_the_normaliser,
     nan_stays_nan_and_in_its_head,
     heads_do_not_meet,
-    any_schedule_gives_the_same_step,
+    any_schedule_gives_the_same_step in Ends,
     shapes_that_do_not_fit_are_refused,
 ];
 

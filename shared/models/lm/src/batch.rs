@@ -261,9 +261,10 @@ impl Batch {
     /// A sequence has no token to read ([`Batch::put`]); the device's.
     pub fn advance(&mut self) -> Result<Vec<(Sequence, Vec<f64>)>, Error> {
         let ready = self.read_one_of_each(&[])?;
-        let rows = match ready.is_empty() {
-            true => Vec::new(),
-            false => self.smallest_fitting().logits(&self.model)?,
+        let rows = if ready.is_empty() {
+            Vec::new()
+        } else {
+            self.smallest_fitting().logits(&self.model)?
         };
         Ok(self.of_ready(&ready, rows))
     }
@@ -283,10 +284,7 @@ impl Batch {
         };
         let draws: Vec<Draw> = self.sequences.iter().map(of_entry).collect();
         let ready = self.read_one_of_each(&draws)?;
-        let drawn = match ready.is_empty() {
-            true => Vec::new(),
-            false => self.smallest_fitting().drawn()?,
-        };
+        let drawn = if ready.is_empty() { Vec::new() } else { self.smallest_fitting().drawn()? };
         Ok(self.of_ready(&ready, drawn))
     }
 

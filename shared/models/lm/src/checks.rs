@@ -17,68 +17,53 @@ use crate::{
 pub static SUITE: Suite = Suite { name: "lab-lm", stage: "passes", checks: CHECKS };
 
 static CHECKS: &[Check] = &[
-    Check { name: "a_step_follows_the_reference", run: a_step_follows_the_reference },
-    Check {
-        name: "a_step_in_parts_is_that_of_the_whole_batch",
-        run: a_step_in_parts_is_that_of_the_whole_batch,
-    },
-    Check {
-        name: "gradients_are_of_what_dropout_has_left",
-        run: gradients_are_of_what_dropout_has_left,
-    },
-    Check { name: "a_resumed_training_is_the_same", run: a_resumed_training_is_the_same },
-    Check {
-        name: "a_second_document_is_learnt_as_alone",
-        run: stream_checks::a_second_document_is_learnt_as_alone,
-    },
-    Check {
-        name: "two_windows_are_one_that_is_as_long",
-        run: stream_checks::two_windows_are_one_that_is_as_long,
-    },
-    Check {
-        name: "a_gradient_behind_a_state_is_that_of_the_loss",
-        run: stream_checks::a_gradient_behind_a_state_is_that_of_the_loss,
-    },
-    Check {
-        name: "tokens_behind_the_last_target_change_no_gradient",
-        run: stream_checks::tokens_behind_the_last_target_change_no_gradient,
-    },
-    Check {
-        name: "a_training_of_streams_is_resumed",
-        run: stream_checks::a_training_of_streams_is_resumed,
-    },
-    Check {
-        name: "documents_and_streams_are_refused_where_they_cannot_be",
-        run: stream_checks::documents_and_streams_are_refused_where_they_cannot_be,
-    },
-    Check { name: "a_writer_reads_as_the_model_does", run: a_writer_reads_as_the_model_does },
-    Check { name: "sequences_are_decoded_as_alone", run: sequences_are_decoded_as_alone },
-    Check {
-        name: "sequences_that_join_and_leave_are_decoded_as_alone",
-        run: sequences_that_join_and_leave_are_decoded_as_alone,
-    },
-    Check {
-        name: "tokens_are_drawn_as_on_the_host",
-        run: draw_checks::tokens_are_drawn_as_on_the_host,
-    },
-    Check {
-        name: "tokens_are_drawn_as_often_as_they_are_likely",
-        run: draw_checks::tokens_are_drawn_as_often_as_they_are_likely,
-    },
-    Check { name: "equal_logits_share_alike", run: draw_checks::equal_logits_share_alike },
-    Check {
-        name: "rows_without_numbers_give_a_token",
-        run: draw_checks::rows_without_numbers_give_a_token,
-    },
-    Check { name: "a_saved_state_goes_on", run: a_saved_state_goes_on },
-    Check { name: "what_a_batch_cannot_take_is_refused", run: what_a_batch_cannot_take_is_refused },
-    Check { name: "many_sequences_follow_the_reference", run: many_sequences_follow_the_reference },
-    Check {
-        name: "int8_chooses_what_its_reference_chooses",
-        run: int8_chooses_what_its_reference_chooses,
-    },
-    Check { name: "a_text_is_learnt", run: a_text_is_learnt },
-    Check { name: "what_cannot_be_trained_is_refused", run: what_cannot_be_trained_is_refused },
+    Check::new("a_step_follows_the_reference", a_step_follows_the_reference),
+    Check::new(
+        "a_step_in_parts_is_that_of_the_whole_batch",
+        a_step_in_parts_is_that_of_the_whole_batch,
+    ),
+    Check::new("gradients_are_of_what_dropout_has_left", gradients_are_of_what_dropout_has_left),
+    Check::new("a_resumed_training_is_the_same", a_resumed_training_is_the_same),
+    Check::new(
+        "a_second_document_is_learnt_as_alone",
+        stream_checks::a_second_document_is_learnt_as_alone,
+    ),
+    Check::new(
+        "two_windows_are_one_that_is_as_long",
+        stream_checks::two_windows_are_one_that_is_as_long,
+    ),
+    Check::new(
+        "a_gradient_behind_a_state_is_that_of_the_loss",
+        stream_checks::a_gradient_behind_a_state_is_that_of_the_loss,
+    ),
+    Check::new(
+        "tokens_behind_the_last_target_change_no_gradient",
+        stream_checks::tokens_behind_the_last_target_change_no_gradient,
+    ),
+    Check::new("a_training_of_streams_is_resumed", stream_checks::a_training_of_streams_is_resumed),
+    Check::new(
+        "documents_and_streams_are_refused_where_they_cannot_be",
+        stream_checks::documents_and_streams_are_refused_where_they_cannot_be,
+    ),
+    Check::new("a_writer_reads_as_the_model_does", a_writer_reads_as_the_model_does),
+    Check::new("sequences_are_decoded_as_alone", sequences_are_decoded_as_alone),
+    Check::new(
+        "sequences_that_join_and_leave_are_decoded_as_alone",
+        sequences_that_join_and_leave_are_decoded_as_alone,
+    ),
+    Check::new("tokens_are_drawn_as_on_the_host", draw_checks::tokens_are_drawn_as_on_the_host),
+    Check::new(
+        "tokens_are_drawn_as_often_as_they_are_likely",
+        draw_checks::tokens_are_drawn_as_often_as_they_are_likely,
+    ),
+    Check::new("equal_logits_share_alike", draw_checks::equal_logits_share_alike),
+    Check::new("rows_without_numbers_give_a_token", draw_checks::rows_without_numbers_give_a_token),
+    Check::new("a_saved_state_goes_on", a_saved_state_goes_on),
+    Check::new("what_a_batch_cannot_take_is_refused", what_a_batch_cannot_take_is_refused),
+    Check::new("many_sequences_follow_the_reference", many_sequences_follow_the_reference),
+    Check::new("int8_chooses_what_its_reference_chooses", int8_chooses_what_its_reference_chooses),
+    Check::new("a_text_is_learnt", a_text_is_learnt),
+    Check::new("what_cannot_be_trained_is_refused", what_cannot_be_trained_is_refused),
 ];
 
 /// The same sizes, with attention in the second block, whose two heads share keys and values.

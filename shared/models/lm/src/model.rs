@@ -168,14 +168,12 @@ impl Model {
         in_range("width", width, 8192, 16)?;
         in_range("heads", heads, 1024, 1)?;
         in_range("blocks", blocks, 1024, 1)?;
-        match self.mixers.has(Mixer::Vlstm) {
-            true => {
-                in_range("keys of a head", keys, 256, 16)?;
-                in_range("values of a head", values, 512, 16)?;
-            }
+        if self.mixers.has(Mixer::Vlstm) {
+            in_range("keys of a head", keys, 256, 16)?;
+            in_range("values of a head", values, 512, 16)?;
+        } else if keys > 1 << 16 {
             // Nobody reads them.
-            false if keys > 1 << 16 => in_range("keys of a head", keys, 1 << 16, 1)?,
-            false => {}
+            in_range("keys of a head", keys, 1 << 16, 1)?;
         }
         if self.mixers.has(Mixer::Attention) {
             in_range("columns of a head of attention", values, 256, 16)?;

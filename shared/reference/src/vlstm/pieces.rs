@@ -1,5 +1,7 @@
 //! Long sequences, a piece after the other: what a piece costs grows with the square of its length, and a state stands for
-//! all that was before it.
+//! all that was before it. Heads have nothing to do with one another: each core takes one.
+
+use rayon::prelude::*;
 
 use super::{
     Gradients, Inputs, NormalizerGrad, Outputs, Sizes, State, StateGradient, backward_from,
@@ -53,9 +55,8 @@ pub fn forward_in_pieces(
     epsilon: f64,
     piece: usize,
 ) -> (Outputs, State) {
-    let (mut out, mut last) = (Outputs::default(), State::default());
-    for head in 0..sizes.heads(x) {
-        let own = sizes.head(x, head);
+    let of_head = |head: usize| {
+        let (mut out, own) = (Outputs::default(), sizes.head(x, head));
         let mut before = state.of_head(sizes, head);
         for at in pieces(sizes.positions, piece) {
             let (part, behind) =
@@ -65,9 +66,17 @@ pub fn forward_in_pieces(
             out.n.extend(part.n);
             before = behind;
         }
-        last.c.extend(before.c);
-        last.n.extend(before.n);
-        last.m.extend(before.m);
+        (out, before)
+    };
+    let all: Vec<_> = (0..sizes.heads(x)).into_par_iter().map(of_head).collect();
+    let (mut out, mut last) = (Outputs::default(), State::default());
+    for (own, behind) in all {
+        out.h.extend(own.h);
+        out.m.extend(own.m);
+        out.n.extend(own.n);
+        last.c.extend(behind.c);
+        last.n.extend(behind.n);
+        last.m.extend(behind.m);
     }
     (out, last)
 }
@@ -89,8 +98,7 @@ pub fn backward_in_pieces(
     piece: usize,
 ) -> (Gradients, StateGradient) {
     let Sizes { positions, qk, hv } = sizes;
-    let (mut all, mut of_first) = (Gradients::default(), StateGradient::default());
-    for head in 0..sizes.heads(x) {
+    let of_head = |head: usize| {
         let own = sizes.head(x, head);
         let dh = &dh[head * positions * hv..][..positions * hv];
         let pieces = pieces(positions, piece);
@@ -112,15 +120,21 @@ pub fn backward_in_pieces(
             parts.push(part);
             behind = first;
         }
-        for part in parts.into_iter().rev() {
+        parts.reverse();
+        (parts, behind)
+    };
+    let heads: Vec<_> = (0..sizes.heads(x)).into_par_iter().map(of_head).collect();
+    let (mut all, mut of_first) = (Gradients::default(), StateGradient::default());
+    for (parts, first) in heads {
+        for part in parts {
             all.dq.extend(part.dq);
             all.dk.extend(part.dk);
             all.dv.extend(part.dv);
             all.di.extend(part.di);
             all.df.extend(part.df);
         }
-        of_first.c.extend(behind.c);
-        of_first.n.extend(behind.n);
+        of_first.c.extend(first.c);
+        of_first.n.extend(first.n);
     }
     (all, of_first)
 }

@@ -35,20 +35,17 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     the_forward_pass_alone_is_the_same,
     gates_computed_again_are_right,
     bytes_are_as_counted,
-    any_schedule_gives_the_same,
-    large_problems,
+    any_schedule_gives_the_same in Ends,
+    large_problems in Large,
 ];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check { name: "what_does_not_fit_is_refused", run: refused::what_does_not_fit_is_refused },
-    Check { name: "a_mean_far_from_zero", run: results::a_mean_far_from_zero },
-    Check { name: "networks_of_slstms_are_right", run: slstm::networks_of_slstms_are_right },
-    Check {
-        name: "an_slstm_goes_on_from_its_states",
-        run: slstm::an_slstm_goes_on_from_its_states,
-    },
-    Check { name: "what_no_slstm_has_is_refused", run: slstm::what_no_slstm_has_is_refused },
-    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+    Check::new("what_does_not_fit_is_refused", refused::what_does_not_fit_is_refused),
+    Check::new("a_mean_far_from_zero", results::a_mean_far_from_zero),
+    Check::new("networks_of_slstms_are_right", slstm::networks_of_slstms_are_right),
+    Check::new("an_slstm_goes_on_from_its_states", slstm::an_slstm_goes_on_from_its_states),
+    Check::new("what_no_slstm_has_is_refused", slstm::what_no_slstm_has_is_refused),
+    Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
 ];
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];

@@ -10,18 +10,18 @@ mod positions;
 mod refused;
 
 use lab_device::{DType, Device};
-use lab_harness::suite::{Check, every_kernel_loads};
+use lab_harness::suite::{Check, Tier, every_kernel_loads};
 use lab_harness::{Plan, Problem, Tensor, Tensors, run};
 
 use crate::STAGE;
 
 /// Functions as checks, each under its own name.
 macro_rules! checks {
-    ($($module:ident::$check:ident),+ $(,)?) => {
+    ($($module:ident::$check:ident $(in $tier:ident)?),+ $(,)?) => {
         &[
-            Check { name: "results_do_not_change_from_run_to_run", run: results_do_not_change_from_run_to_run },
-            Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
-            $(Check { name: stringify!($check), run: $module::$check }),+
+            Check::new("results_do_not_change_from_run_to_run", results_do_not_change_from_run_to_run),
+            Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
+            $(Check::new(stringify!($check), $module::$check)$(.in_tier(Tier::$tier))?),+
         ]
     };
 }
@@ -40,9 +40,9 @@ pub(crate) static CHECKS: &[Check] = checks![
     positions::dropout_chooses_by_seed_stream_and_step,
     embedding::a_tied_gradient_is_added_to,
     embedding::rows_are_sorted_whatever_their_tokens,
-    embedding::any_schedule_gives_the_same_gradient,
+    embedding::any_schedule_gives_the_same_gradient in Ends,
     loss::losses_are_right_under_all_options,
-    loss::large_logits_are_right,
+    loss::large_logits_are_right in Large,
     loss::padding_has_no_loss_and_no_gradient,
     loss::wide_rows_come_one_behind_the_other,
     loss::masks_and_nan_are_what_they_are,

@@ -37,7 +37,7 @@ impl Repeat {
             let first = said.lines().next().unwrap_or_default();
             Failure::Usage(format!("{}: command '{}': {first}", path.display(), command.join(" ")))
         })?;
-        eprintln!("lab bench {}", command.join(" "));
+        note!("lab bench {}", command.join(" "));
         let arguments = Arguments {
             repeat: None,
             record: given.record,
@@ -87,7 +87,7 @@ fn derived(run: &Run) -> Result<Vec<String>, Failure> {
             )));
         }
         for name in gone {
-            eprintln!("{name} is not there any more");
+            note!("{name} is not there any more");
         }
         command.extend(known.into_iter().flat_map(|name| ["--version".into(), name.to_owned()]));
         let mut shapes = distinct(own.iter().map(|m| m.shape.as_str()));

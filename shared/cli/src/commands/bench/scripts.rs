@@ -151,7 +151,7 @@ impl Scripts {
 
     fn say(&mut self, line: String) {
         if !self.said.contains(&line) {
-            eprintln!("{line}");
+            note!("{line}");
             self.said.push(line);
         }
     }

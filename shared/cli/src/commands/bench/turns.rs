@@ -2,21 +2,17 @@
 
 use std::time::Duration;
 
-use lab_device::{Arithmetic, Device};
-use lab_harness::record::Of;
+use lab_device::Device;
 use lab_harness::timing::{REPLAYS, Replays, Rows, Times, take_turns, time_in_turns, time_one};
 use lab_harness::{Error, Prepared};
 
+use super::lines::Timed;
 use super::scripts::{Ready, Scripts, Theirs};
-use crate::commands::measure::{BUDGET, Measured};
+use crate::commands::measure::BUDGET;
 
 /// What is checked, and waits for its turn to be timed.
 pub(super) struct InTurn {
-    pub(super) place: (usize, usize),
-    pub(super) name: String,
-    pub(super) of: Of,
-    pub(super) m: Measured,
-    pub(super) arithmetic: Option<Arithmetic>,
+    pub(super) timed: Timed,
     pub(super) prepared: Box<dyn Prepared>,
 }
 
@@ -32,7 +28,7 @@ pub(super) fn time_alone(device: &Device, ours: &mut [InTurn], runs: usize) -> R
         ours.iter_mut().map(|each| each.prepared.as_mut() as _).collect();
     let times = time_in_turns(device, &mut prepared, runs, BUDGET)?;
     for (each, times) in ours.iter_mut().zip(times) {
-        each.m.times = Some(times);
+        each.timed.m.times = Some(times);
     }
     Ok(())
 }
@@ -58,7 +54,7 @@ pub(super) fn time_with_scripts(
     })?;
     let (own, others) = times.split_at(count);
     for (each, times) in ours.iter_mut().zip(own) {
-        each.m.times = Some(Times::of(times));
+        each.timed.m.times = Some(Times::of(times));
     }
     let timed = theirs.into_iter().zip(others).filter(|(_, times)| !times.is_empty());
     let timed: Vec<_> = timed.map(|(ready, times)| (ready, Times::of(times))).collect();
@@ -84,8 +80,10 @@ fn time_replays(
         return Ok(steady);
     }
     let mut graphs = Vec::new();
-    for InTurn { m, prepared, .. } in ours.iter_mut().filter(|each| each.m.replay_us.is_some()) {
-        graphs.push((&mut m.replay_us, Replays::new(device, prepared.as_mut())?));
+    for InTurn { timed, prepared } in
+        ours.iter_mut().filter(|each| each.timed.m.replay_us.is_some())
+    {
+        graphs.push((&mut timed.m.replay_us, Replays::new(device, prepared.as_mut())?));
     }
     let count = graphs.len();
     let all = count + replayed.len();
@@ -107,9 +105,11 @@ fn time_replays(
 
 #[cfg(test)]
 mod tests {
+    use lab_harness::record::Of;
     use lab_harness::{Comparison, Tensors};
 
     use super::*;
+    use crate::commands::measure::Measured;
 
     /// Takes no time, and counts its launches.
     struct Counted(usize);
@@ -141,14 +141,14 @@ mod tests {
             rounding: 0.0,
             rounding_bound: 1.0,
         };
-        InTurn {
+        let timed = Timed {
             place: (0, 0),
             name: "ours".into(),
             of: Of::Version,
             m: Measured { comparison, times: None, replay_us, usage: None, peak_bytes: None },
             arithmetic: None,
-            prepared: Box::new(Counted(0)),
-        }
+        };
+        InTurn { timed, prepared: Box::new(Counted(0)) }
     }
 
     /// Three peers: of `a` each run takes 7 µs; `b` takes 300 ms and has no steady state; `c` fails in its fourth turn. At its
@@ -192,8 +192,8 @@ for line in sys.stdin:
         assert_eq!(lines, [("a", 7.0, 20), ("b", 3e5, 3)]);
         let steady: Vec<_> = found.iter().map(|t| t.replay_us).collect();
         assert_eq!(steady, [Some(6.0), None]);
-        assert!(own.iter().all(|each| each.m.times.unwrap().runs == 20));
-        assert!(own[0].m.replay_us.unwrap() < 1e9 && own[1].m.replay_us.is_none());
+        assert!(own.iter().all(|each| each.timed.m.times.unwrap().runs == 20));
+        assert!(own[0].timed.m.replay_us.unwrap() < 1e9 && own[1].timed.m.replay_us.is_none());
         // The first turn of each finds out how long it takes; then each comes once a round, not always behind the same one.
         let order = std::fs::read_to_string(directory.path().join("mlp.py.order")).unwrap();
         let rounds: Vec<_> = (3..12).step_by(3).map(|at| &order[at..at + 3]).collect();

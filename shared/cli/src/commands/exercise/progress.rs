@@ -70,10 +70,12 @@ impl Progress {
 
     /// One word on an exercise; none where it was not begun.
     pub(super) fn state(&self, task: &Task) -> &'static str {
-        match self.is_solved(&task.exercise.name) {
-            true => "solved",
-            false if task.path().exists() => "begun",
-            false => "",
+        if self.is_solved(&task.exercise.name) {
+            "solved"
+        } else if task.path().exists() {
+            "begun"
+        } else {
+            ""
         }
     }
 

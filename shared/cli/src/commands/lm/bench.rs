@@ -83,7 +83,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             };
             rows.iter().map(row).collect::<Vec<_>>()
         });
-        println!(
+        say!(
             "{}",
             json!({
                 "device": device.name(), "model": model, "dtype": dtype.name(),
@@ -98,26 +98,26 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Ok(());
     }
     let of = if *weights == WeightName::Int8 { "int8" } else { dtype.name() };
-    println!(
+    say!(
         "{}: {} parameters, matrices of {of}, made in {made:.1} s",
         device.name(),
         model.parameters().count()
     );
-    println!("{sequences} sequences: {ms:.3} ms a token of each, {per_second:.0} tokens a second");
+    say!("{sequences} sequences: {ms:.3} ms a token of each, {per_second:.0} tokens a second");
     let [of_weights, states] = [of_weights, states].map(|bytes| bytes as f64 / 1e6);
-    println!(
+    say!(
         "  {of_weights:.1} MB of weights and {states:.1} MB of states a token, {} launches",
         decoder.launches()
     );
     match (copy_gbps, share) {
         (Some(copy), Some(share)) => {
             let share = 100.0 * share;
-            println!("  {gbps:.0} GB/s: {share:.1} % of a copy, which moves {copy:.0} GB/s");
+            say!("  {gbps:.0} GB/s: {share:.1} % of a copy, which moves {copy:.0} GB/s");
         }
-        _ => println!("  the emulator's own time, which says nothing of a GPU's"),
+        _ => say!("  the emulator's own time, which says nothing of a GPU's"),
     }
     for (what, launches, us) in by_launch.into_iter().flatten() {
-        println!("{us:9.1} µs {launches:5}  {what}");
+        say!("{us:9.1} µs {launches:5}  {what}");
     }
     Ok(())
 }

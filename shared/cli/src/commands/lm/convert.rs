@@ -47,12 +47,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let (parameters, out) = (of.model.parameters().count(), out.display().to_string());
     let format = if is_file { "xlstm_large" } else { "transformers" };
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({ "model": of.model, "parameters": parameters, "format": format, "out": out })
         )
     } else {
-        println!("wrote {parameters} parameters to {out}, as {format} has them")
+        say!("wrote {parameters} parameters to {out}, as {format} has them")
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let read = starts.len() * window;
     let of_byte = bits(loss) * corpus.tokens_of_byte();
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "model": path.display().to_string(), "device": device.name(), "bytes": corpus.bytes,
@@ -70,9 +70,6 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Ok(());
     }
     let (per_byte, unit) = (digits(of_byte), corpus.unit());
-    println!(
-        "{per_byte} bits a byte, over {read} {unit} in windows of {window}, on {}",
-        device.name()
-    );
+    say!("{per_byte} bits a byte, over {read} {unit} in windows of {window}, on {}", device.name());
     Ok(())
 }

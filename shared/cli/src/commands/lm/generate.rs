@@ -83,7 +83,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Err(Error::bad("--prompt", "at least one token", "none").into());
     }
     let device = common.open()?;
-    eprintln!("{} on {}", path.display(), device.name());
+    note!("{} on {}", path.display(), device.name());
     let dtype = dtype.on(&device);
     let before = saved.as_ref().map_or(0, |saved| saved.tokens().len());
     let room = (before + from.len()).saturating_add(*length);
@@ -112,7 +112,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     show(b"\n");
     let seconds = start.elapsed().as_secs_f64();
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "model": path.display().to_string(), "device": device.name(), "prompt": prompt,

@@ -48,7 +48,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let flops = model.flops_per_token(config.window);
     let [state, of_token] = model.bytes_of_memory(config.dtype);
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "model": model, "config": config, "parameters": parameters,
@@ -65,30 +65,30 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     } else {
         format!("{heads} heads of {values} columns")
     };
-    println!("{parameters} parameters: {blocks} blocks of width {width}, {of_heads},");
-    println!("  feed-forward layers of {hidden}, {vocabulary} tokens");
+    say!("{parameters} parameters: {blocks} blocks of width {width}, {of_heads},");
+    say!("  feed-forward layers of {hidden}, {vocabulary} tokens");
     if is_int8 {
         let of = model.quantized();
         let bytes = of.matrices.count() + 4 * of.scales.count();
-        println!("  matrices of int8: {:.1} MB with their scales", bytes as f64 / 1e6);
+        say!("  matrices of int8: {:.1} MB with their scales", bytes as f64 / 1e6);
     }
     if has_attention {
         let shared = model.shared_heads.unwrap_or(heads);
-        println!("  mixers: {}; in attention {shared} heads of keys and values", model.mixers);
+        say!("  mixers: {}; in attention {shared} heads of keys and values", model.mixers);
     }
     let (batch, window) = (config.batch, config.window);
-    println!(
+    say!(
         "{:.1} MB to train it in {}, {batch} windows of {window}",
         bytes as f64 / 1e6,
         config.dtype
     );
-    println!("{:.1} MFLOP a token in training", flops / 1e6);
+    say!("{:.1} MFLOP a token in training", flops / 1e6);
     if state > 0 || !has_attention {
         let kilobytes = state as f64 / 1e3;
-        println!("{kilobytes:.1} kB of state for each text that it writes, however long");
+        say!("{kilobytes:.1} kB of state for each text that it writes, however long");
     }
     if has_attention {
-        println!("{:.1} kB of keys and values for each token of it", of_token as f64 / 1e3);
+        say!("{:.1} kB of keys and values for each token of it", of_token as f64 / 1e3);
     }
     Ok(())
 }

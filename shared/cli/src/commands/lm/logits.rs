@@ -65,9 +65,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     tensor::write(output, &tensors([("logits", logits)]))?;
     let file = output.display().to_string();
     if common.json {
-        println!("{}", json!({ "device": device.name(), "logits": described, "file": file }))
+        say!("{}", json!({ "device": device.name(), "logits": described, "file": file }))
     } else {
-        println!("wrote logits {described} to {file}, on {}", device.name())
+        say!("wrote logits {described} to {file}, on {}", device.name())
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                 json!({ "layer": layer, "kernel": kernel, "launches": launches, "us": us })
             })
             .collect();
-        println!(
+        say!(
             "{}",
             json!({ "device": device.name(), "launches": times.len(), "us": all, "rows": rows })
         );
@@ -55,11 +55,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         DeviceKind::Cuda => "each launch alone, with a cold L2 cache",
         DeviceKind::Emulator => "the emulator's own time, which says nothing of a GPU's",
     };
-    println!("{}: {} launches, {all:.0} µs; {what}", device.name(), times.len());
-    println!("{:>9} {:>5} {:>8}  layer, kernel", "µs", "%", "launches");
+    say!("{}: {} launches, {all:.0} µs; {what}", device.name(), times.len());
+    say!("{:>9} {:>5} {:>8}  layer, kernel", "µs", "%", "launches");
     for ((layer, kernel), (launches, us)) in rows {
         let kernel: String = kernel.chars().take(60).collect();
-        println!("{us:9.0} {:5.1} {launches:8}  {layer}  {kernel}", 100.0 * us / all);
+        say!("{us:9.0} {:5.1} {launches:8}  {layer}  {kernel}", 100.0 * us / all);
     }
     Ok(())
 }

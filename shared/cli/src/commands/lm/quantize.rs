@@ -47,7 +47,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let (matrices, kept) = (of.matrices.count(), of.kept.count());
     let (bytes, out) = (quantized.bytes(), out.display().to_string());
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "model": quantized.model, "int8_parameters": matrices, "f32_parameters": kept,
@@ -56,7 +56,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         );
         return Ok(());
     }
-    println!(
+    say!(
         "wrote {matrices} parameters as int8 and {kept} as f32 to {out}, {:.1} MB",
         bytes as f64 / 1e6
     );

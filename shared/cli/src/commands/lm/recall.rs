@@ -197,7 +197,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                 })
             })
             .collect();
-        println!(
+        say!(
             "{}",
             json!({
                 "device": device.name(), "pairs": experiment.pairs, "steps": arguments.steps,
@@ -207,13 +207,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Ok(());
     }
     let heads: String = experiment.pairs.iter().map(|n| format!("{n:>7}")).collect();
-    println!("{:<24}{:>12}{heads}  pairs", "mixer", "parameters");
+    say!("{:<24}{:>12}{heads}  pairs", "mixer", "parameters");
     for Outcome { mixer, parameters, accuracy, seconds } in &all {
         let shares: String =
             accuracy.iter().map(|share| format!("{:>5.0} %", 100.0 * share)).collect();
-        println!("{:<24}{parameters:>12}{shares}  in {seconds:.0} s", mixer.to_string());
+        say!("{:<24}{parameters:>12}{shares}  in {seconds:.0} s", mixer.to_string());
     }
-    println!("a guess is right in {:.0} %", 100.0 / arguments.values as f64);
-    println!("wrote {out}, on {}", device.name());
+    say!("a guess is right in {:.0} %", 100.0 / arguments.values as f64);
+    say!("wrote {out}, on {}", device.name());
     Ok(())
 }

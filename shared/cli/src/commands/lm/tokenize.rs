@@ -96,17 +96,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         written.push(kept.display().to_string());
     }
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({ "texts": files.len(), "bytes": bytes, "tokens": tokens, "vocabulary": vocabulary, "files": written })
         );
         return Ok(());
     }
     let each = bytes as f64 / tokens as f64;
-    println!(
+    say!(
         "{bytes} bytes of {} texts are {tokens} tokens of {vocabulary}, {each:.2} bytes each",
         files.len()
     );
-    println!("wrote {}", written.join(" and "));
+    say!("wrote {}", written.join(" and "));
     Ok(())
 }

@@ -160,7 +160,7 @@ fn prepare(
         }
         if !resume && out.exists() {
             let out = out.display();
-            eprintln!(
+            note!(
                 "{out} holds a model, which this training replaces (--resume goes on with one that was stopped)"
             );
         }
@@ -219,7 +219,7 @@ fn train(
             1 => device.name(),
             _ => format!("{world} ranks, this one on {}", device.name()),
         };
-        eprintln!("{all} {unit}, {} windows to train on; {devices}", trained.len());
+        note!("{all} {unit}, {} windows to train on; {devices}", trained.len());
     }
     // Beside the model, for what it will write and read.
     let tokenizer = match &corpus.tokenizer {
@@ -359,7 +359,7 @@ impl Run<'_> {
                 self.keep()?;
                 self.bar.finish_and_clear();
                 if self.is_first() {
-                    eprintln!("stopped behind step {done}; --resume goes on there");
+                    note!("stopped behind step {done}; --resume goes on there");
                 }
                 let is_thread =
                     self.ranks.as_ref().is_some_and(|r| r.communicator.group().is_one_process());
@@ -456,13 +456,13 @@ impl Run<'_> {
         let share = share.map_or(String::new(), |share| format!("  MFU {:.0} %", 100.0 * share));
         self.bar.suspend(|| {
             let loss = digits(self.bits(loss));
-            eprintln!("step {step}/{steps}  {loss}{held} bits a byte  {tokens:.0} tokens/s{share}");
+            note!("step {step}/{steps}  {loss}{held} bits a byte  {tokens:.0} tokens/s{share}");
         });
         let every = self.arguments.sample_every;
         if every > 0 && (step == steps || step - self.written >= every) {
             self.written = step;
             let sample = self.sample()?;
-            self.bar.suspend(|| eprintln!("{}", shown_lines(&sample)));
+            self.bar.suspend(|| note!("{}", shown_lines(&sample)));
         }
         Ok(())
     }
@@ -546,7 +546,7 @@ impl Run<'_> {
         let files = [out.as_path(), curve, log].map(|file| file.display().to_string());
         let device = self.device.name();
         if common.json {
-            println!(
+            say!(
                 "{}",
                 json!({
                     "device": device, "settings": settings, "seconds": took.as_secs_f64(),
@@ -561,9 +561,9 @@ impl Run<'_> {
             return Ok(());
         }
         let seconds = took.as_secs_f64();
-        println!("{} steps in {seconds:.1} s on {device}, {parameters} parameters", self.done());
-        println!("wrote {}, {} and {}", files[0], files[1], files[2]);
-        println!("now: {} lm generate {} --prompt \"The \"", own::shell(), files[0]);
+        say!("{} steps in {seconds:.1} s on {device}, {parameters} parameters", self.done());
+        say!("wrote {}, {} and {}", files[0], files[1], files[2]);
+        say!("now: {} lm generate {} --prompt \"The \"", own::shell(), files[0]);
         Ok(())
     }
 }

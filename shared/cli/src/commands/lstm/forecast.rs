@@ -215,7 +215,7 @@ fn say(
         report["cases"] = rows.collect();
         report["states"] = json!(analysis);
         report["files"] = paths.iter().map(|p| p.display().to_string()).collect();
-        println!("{report}");
+        say!("{report}");
         return;
     }
     let first = if sine { "times the frequency" } else { "of" };
@@ -235,20 +235,20 @@ fn say(
             rows.add_row([name, forecast.by.into()].into_iter().chain(numbers));
         }
     }
-    println!("{rows}");
+    say!("{rows}");
     let [one, free] = [all[0][0].one_step.len(), all[0][0].free.len()];
-    println!(
+    say!(
         "'{}', {one} forecasts each one step ahead; free: {free} steps, forecasts from forecasts",
         cases[0].series.name
     );
     if sine {
-        println!(
+        say!(
             "a sine is a linear recurrence: at its own frequency the linear model is exact, at others \
              neither has seen what comes"
         );
     }
-    println!("{analysis}");
+    say!("{analysis}");
     for path in paths.iter().chain(tested.arguments.states.as_ref()) {
-        println!("wrote {}", path.display());
+        say!("wrote {}", path.display());
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let shown = if arguments.prompt.is_some() { prompt.as_slice() } else { &[] };
     let device = common.open()?;
-    eprintln!("{} on {}", path.display(), device.name());
+    note!("{} on {}", path.display(), device.name());
     let mut stream = Stream::new(&device, checkpoint.model, &checkpoint.parameters)?;
     let mut rng = ChaCha8Rng::seed_from_u64(*seed);
     let mut row = vec![0.0; vocabulary.len()];
@@ -85,7 +85,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     show("\n");
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "model": path.display().to_string(), "device": device.name(),

@@ -38,7 +38,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         }
     }
     let device = common.open()?;
-    eprintln!("{} on {}", model.display(), device.name());
+    note!("{} on {}", model.display(), device.name());
     let tested = Tested { common, arguments, model, device, checkpoint, notes };
     match tested.notes.meaning.clone() {
         Meaning::Series(scale) => forecast::run(&tested, kind, scale),

@@ -65,22 +65,22 @@ pub(super) fn run(tested: &Tested<'_>, vocabulary: &Vocabulary) -> Result<(), Fa
         report["models"] = by.into_iter().collect::<serde_json::Map<_, _>>().into();
         report["states"] = json!(analysis);
         report["files"] = json!([picture.display().to_string()]);
-        println!("{report}");
+        say!("{report}");
         return Ok(());
     }
     let mut rows = table(&["told by", ">bits a character", ">perplexity"]);
     for (by, bits) in bits {
         rows.add_row([by.to_owned(), format!("{bits:.3}"), format!("{:.2}", bits.exp2())]);
     }
-    println!("{rows}");
-    println!(
+    say!("{rows}");
+    say!(
         "{}, {name}: {} characters, the network from a zero state each {window}",
         tested.other().unwrap_or(&settings.data),
         told.len() - 1
     );
-    println!("{analysis}");
+    say!("{analysis}");
     for path in [&picture].into_iter().chain(tested.arguments.states.as_ref()) {
-        println!("wrote {}", path.display());
+        say!("wrote {}", path.display());
     }
     Ok(())
 }

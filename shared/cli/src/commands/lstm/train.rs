@@ -82,7 +82,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         all => Some((Evaluator::new(&device, *trainer.model(), *trainer.config(), &data)?, all)),
     };
     let way = trainer.config().way_on(&device, trainer.model().network)?;
-    eprintln!("{} on {}, by {way}", source.describe(&settings), device.name());
+    note!("{} on {}, by {way}", source.describe(&settings), device.name());
     let history = begun.map_or_else(History::default, |(_, notes)| notes.history);
     let Position { steps_per_epoch, .. } = trainer.position();
     let bar = bar(settings.epochs, history.0.len(), steps_per_epoch);
@@ -139,7 +139,7 @@ impl Run<'_> {
             if asked() {
                 self.keep()?;
                 self.bar.finish_and_clear();
-                eprintln!("stopped in epoch {}; --resume goes on there", epoch + 1);
+                note!("stopped in epoch {}; --resume goes on there", epoch + 1);
                 end_as_asked();
             }
             let steps = LOOK.min(self.every - since);
@@ -168,8 +168,8 @@ impl Run<'_> {
             let rest = estimate(start.elapsed(), epochs.saturating_sub(epoch + 1));
             let rest = rest.filter(|_| is_first && !last);
             self.bar.suspend(|| {
-                eprintln!("{line}");
-                rest.iter().for_each(|rest| eprintln!("{rest}"));
+                note!("{line}");
+                rest.iter().for_each(|rest| note!("{rest}"));
             });
             is_first = false;
             start = Instant::now();
@@ -203,7 +203,7 @@ fn finish(
     let of_best = history.0.get(best);
     let files: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "device": device, "settings": settings, "epochs": history.0.len(),
@@ -219,17 +219,17 @@ fn finish(
         );
         return;
     }
-    println!(
+    say!(
         "{} epochs in {:.1} s on {device}, {} parameters",
         history.0.len(),
         seconds,
         parameters(run.trainer.model())
     );
     if let Some(entry) = of_best {
-        println!("{}", report::best(best, history.0.len(), entry));
+        say!("{}", report::best(best, history.0.len(), entry));
     }
-    println!("wrote {} and {}; --resume goes on from {}", files[0], files[1], files[2]);
-    println!("now: {} lstm test {}", own::shell(), files[0]);
+    say!("wrote {} and {}; --resume goes on from {}", files[0], files[1], files[2]);
+    say!("now: {} lstm test {}", own::shell(), files[0]);
 }
 
 fn parameters(model: &Model) -> usize {

@@ -52,7 +52,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             let value = json!({ "bits_per_token": bits, "perplexity": bits.exp2() });
             ((*name).to_owned(), value)
         });
-        println!(
+        say!(
             "{}",
             json!({ "model": path.display().to_string(), "device": device.name(), "of": what,
                     "tokens": tokens, "unknown": unknown,
@@ -60,11 +60,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         );
         return Ok(());
     }
-    println!("{what}, {tokens} tokens, {unknown} of them unknown, on {}", device.name());
+    say!("{what}, {tokens} tokens, {unknown} of them unknown, on {}", device.name());
     let mut rows = table(&["told by", ">bits a token", ">perplexity"]);
     for (name, bits) in all {
         rows.add_row([name.to_owned(), digits(bits), digits(bits.exp2())]);
     }
-    println!("{rows}");
+    say!("{rows}");
     Ok(())
 }

@@ -54,7 +54,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let told = all
             .iter()
             .map(|&id| json!({ "id": id, "token": vocabulary.show(id), "probability": odds[id] }));
-        println!(
+        say!(
             "{}",
             json!({ "model": path.display().to_string(), "device": device.name(),
                     "context": ids, "unknown": unknown.len(), "next": told.collect::<Vec<_>>() })
@@ -62,12 +62,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Ok(());
     }
     if !unknown.is_empty() {
-        eprintln!("not in the vocabulary, and taken as unknown: {}", unknown.join(", "));
+        note!("not in the vocabulary, and taken as unknown: {}", unknown.join(", "));
     }
     let mut rows = table(&["next", ">probability"]);
     for id in all {
         rows.add_row([vocabulary.show(id), format!("{:.2} %", 100.0 * odds[id])]);
     }
-    println!("{rows}");
+    say!("{rows}");
     Ok(())
 }

@@ -81,7 +81,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let (model, config) = (*trainer.model(), *trainer.config());
         Some((Evaluator::new(&device, model, config, &corpus.data)?, judged))
     };
-    eprintln!("{} on {}", corpus.describe(&settings.text), device.name());
+    note!("{} on {}", corpus.describe(&settings.text), device.name());
     let history = begun.map_or_else(History::default, |(_, notes)| notes.history);
     let Position { steps_per_epoch, .. } = trainer.position();
     let bar = bar(settings.epochs, history.0.len(), steps_per_epoch);
@@ -150,7 +150,7 @@ impl Run<'_> {
             if asked() {
                 self.keep()?;
                 self.bar.finish_and_clear();
-                eprintln!("stopped in epoch {}; --resume goes on there", epoch + 1);
+                note!("stopped in epoch {}; --resume goes on there", epoch + 1);
                 end_as_asked();
             }
             let steps = LOOK.min(every - since);
@@ -168,20 +168,16 @@ impl Run<'_> {
             self.bar.suspend(|| {
                 if self.arguments.verbose {
                     for (step, loss) in report.losses.iter().enumerate() {
-                        eprintln!("epoch {} step {}  loss {}", epoch + 1, step + 1, digits(*loss));
+                        note!("epoch {} step {}  loss {}", epoch + 1, step + 1, digits(*loss));
                     }
                 }
                 let held = held_out.map_or(String::new(), |loss| {
                     format!("  held out {}, perplexity {}", digits(loss), digits(loss.exp()))
                 });
                 let took = seconds(start.elapsed());
-                eprintln!(
-                    "epoch {}/{epochs}  loss {}{held}  {took}",
-                    epoch + 1,
-                    digits(report.loss)
-                );
+                note!("epoch {}/{epochs}  loss {}{held}  {took}", epoch + 1, digits(report.loss));
                 let rest = estimate(start.elapsed(), epochs.saturating_sub(epoch + 1));
-                rest.filter(|_| is_first).iter().for_each(|rest| eprintln!("{rest}"));
+                rest.filter(|_| is_first).iter().for_each(|rest| note!("{rest}"));
             });
             is_first = false;
             start = Instant::now();
@@ -230,7 +226,7 @@ fn finish(
         None => Vec::new(),
     };
     if common.json {
-        println!(
+        say!(
             "{}",
             json!({
                 "device": device, "settings": settings, "seconds": seconds,
@@ -245,11 +241,11 @@ fn finish(
         );
         return;
     }
-    println!("{} epochs in {seconds:.1} s on {device}, {parameters} parameters", history.0.len());
+    say!("{} epochs in {seconds:.1} s on {device}, {parameters} parameters", history.0.len());
     if !perplexities.is_empty() {
         let all = perplexities.iter().map(|(name, value)| format!("{name} {}", digits(*value)));
-        println!("perplexity of what is held out: {}", all.collect::<Vec<_>>().join(", "));
+        say!("perplexity of what is held out: {}", all.collect::<Vec<_>>().join(", "));
     }
-    println!("wrote {} and {}; --resume goes on from {}", files[0], files[1], files[2]);
-    println!("now: {} mlp predict {} \"some words\"", own::shell(), files[0]);
+    say!("wrote {} and {}; --resume goes on from {}", files[0], files[1], files[2]);
+    say!("now: {} mlp predict {} \"some words\"", own::shell(), files[0]);
 }

@@ -80,7 +80,7 @@ pub(crate) fn report(common: &Common, sources: &Sources, outcomes: &[Outcome], t
             }).collect::<Vec<_>>(),
             "mutants": all.collect::<Vec<_>>(),
         });
-        println!("{object}");
+        say!("{object}");
         return;
     }
     let mut rows = table(&[
@@ -105,8 +105,8 @@ pub(crate) fn report(common: &Common, sources: &Sources, outcomes: &[Outcome], t
         rows.add_row(count.row(file.rsplit('/').next().unwrap_or(file).to_owned()));
     }
     rows.add_row(total.row("in all".into()));
-    println!("{rows}");
-    println!(
+    say!("{rows}");
+    say!(
         "rejected: by the compiler; equivalent: the emulator's compiler makes the same code of it, \
          or explained in equivalent.toml; neither counts"
     );
@@ -115,22 +115,22 @@ pub(crate) fn report(common: &Common, sources: &Sources, outcomes: &[Outcome], t
     let (explained, open): (Vec<_>, Vec<_>) = survived.partition(|o| o.reason.is_some());
     for (heading, list) in [("Survived:", open), ("Equivalent:", explained)] {
         if !list.is_empty() {
-            println!("\n{heading}");
+            say!("\n{heading}");
         }
         for Outcome { mutant, reason, .. } in list {
-            println!("  {} ({}, {})", mutant.place(), mutant.operator, mutant.function);
-            println!("      {}", mutant.change());
+            say!("  {} ({}, {})", mutant.place(), mutant.operator, mutant.function);
+            say!("      {}", mutant.change());
             if let Some(reason) = reason {
-                println!("      {reason}");
+                say!("      {reason}");
             }
         }
     }
     let wrong =
         outcomes.iter().filter(|o| o.reason.is_some() && matches!(o.verdict, Verdict::Caught(..)));
     for outcome in wrong {
-        println!("  {} is called equivalent, and was caught", outcome.mutant.place());
+        say!("  {} is called equivalent, and was caught", outcome.mutant.place());
     }
-    println!("\n{} mutants in {:.0} s", total.mutants, took.as_secs_f64());
+    say!("\n{} mutants in {:.0} s", total.mutants, took.as_secs_f64());
 }
 
 /// The mutants of each file.
@@ -152,15 +152,15 @@ fn entry(mutant: &Mutant) -> serde_json::Value {
 
 pub(crate) fn print_list(common: &Common, all: &[Mutant]) {
     if common.json {
-        println!("{}", json!({ "mutants": all.iter().map(entry).collect::<Vec<_>>() }));
+        say!("{}", json!({ "mutants": all.iter().map(entry).collect::<Vec<_>>() }));
         return;
     }
     let mut rows = table(&["operator", "place", "change"]);
     for mutant in all {
         rows.add_row([mutant.operator.to_string(), mutant.place(), mutant.change()]);
     }
-    println!("{rows}\n{} mutants", all.len());
+    say!("{rows}\n{} mutants", all.len());
     for operator in Operator::ALL {
-        println!("  {operator:<15} {}", operator.describe());
+        say!("  {operator:<15} {}", operator.describe());
     }
 }

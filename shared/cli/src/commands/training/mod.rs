@@ -63,7 +63,7 @@ pub(crate) fn check_targets(out: &Path, others: &[&Path]) -> Result<(), Failure>
 /// Said before a training begins anew where a model lies already.
 pub(crate) fn note_replaced(out: &Path, resume: bool) {
     if !resume && out.exists() {
-        eprintln!(
+        note!(
             "{} holds a model, which this training replaces; Ctrl-C in its first epoch keeps it (--resume goes on \
              with a training that was stopped)",
             out.display()

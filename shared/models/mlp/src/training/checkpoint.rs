@@ -18,13 +18,11 @@ impl Trained for Model {
         config.check()?;
         model.check_parameters(parameters)?;
         for moments in [first, second] {
-            match config.descends() {
-                false => model.check_parameters(moments)?,
-                true if moments.is_empty() => {}
-                true => {
-                    let what = "moments of the optimizer";
-                    return Err(BadCheckpoint::new(what, "none", moments.len()).into());
-                }
+            if !config.descends() {
+                model.check_parameters(moments)?;
+            } else if !moments.is_empty() {
+                let what = "moments of the optimizer";
+                return Err(BadCheckpoint::new(what, "none", moments.len()).into());
             }
         }
         Ok(())

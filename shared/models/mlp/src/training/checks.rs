@@ -13,12 +13,12 @@ use super::{Checkpoint, Config, Data, Error, Evaluator, Model, Optimizer, Schedu
 pub static SUITE: Suite = Suite { name: "lab-mlp", stage: "mlp_fused", checks: CHECKS };
 
 static CHECKS: &[Check] = &[
-    Check { name: "training_follows_the_reference", run: training_follows_the_reference },
-    Check { name: "training_in_halves_stays_near", run: training_in_halves_stays_near },
-    Check { name: "pairs_that_are_not_there", run: pairs_that_are_not_there },
-    Check { name: "a_resumed_run_is_the_same", run: a_resumed_run_is_the_same },
-    Check { name: "the_first_bad_tensor_is_named", run: the_first_bad_tensor_is_named },
-    Check { name: "training_that_cannot_be_is_refused", run: training_that_cannot_be_is_refused },
+    Check::new("training_follows_the_reference", training_follows_the_reference),
+    Check::new("training_in_halves_stays_near", training_in_halves_stays_near),
+    Check::new("pairs_that_are_not_there", pairs_that_are_not_there),
+    Check::new("a_resumed_run_is_the_same", a_resumed_run_is_the_same),
+    Check::new("the_first_bad_tensor_is_named", the_first_bad_tensor_is_named),
+    Check::new("training_that_cannot_be_is_refused", training_that_cannot_be_is_refused),
 ];
 
 const MODEL: Model = Model { vocabulary: 11, embedding: 6, hidden: 9 };

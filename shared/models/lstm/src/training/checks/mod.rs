@@ -15,45 +15,27 @@ use super::{Config, Data, Model, Schedule};
 pub static SUITE: Suite = Suite { name: "lab-lstm", stage: "lstm_fused", checks: CHECKS };
 
 static CHECKS: &[Check] = &[
-    Check { name: "training_follows_the_reference", run: follow::training_follows_the_reference },
-    Check {
-        name: "a_batch_may_be_larger_than_the_data",
-        run: follow::a_batch_may_be_larger_than_the_data,
-    },
-    Check { name: "training_in_halves_stays_near", run: follow::training_in_halves_stays_near },
-    Check {
-        name: "gradients_are_those_of_differences",
-        run: follow::gradients_are_those_of_differences,
-    },
-    Check { name: "dropout_is_philox", run: follow::dropout_is_philox },
-    Check { name: "a_power_of_two_as_loss_scale", run: scale::a_power_of_two_as_loss_scale },
-    Check {
-        name: "a_step_left_out_starts_the_count_anew",
-        run: scale::a_step_left_out_starts_the_count_anew,
-    },
-    Check {
-        name: "the_loss_scale_follows_the_gradients",
-        run: scale::the_loss_scale_follows_the_gradients,
-    },
-    Check { name: "the_first_bad_tensor_is_named", run: stops::the_first_bad_tensor_is_named },
-    Check { name: "outputs_without_training", run: outputs::outputs_without_training },
-    Check { name: "far_apart_outputs_give_numbers", run: outputs::far_apart_outputs_give_numbers },
-    Check { name: "training_again_is_the_same", run: runs::training_again_is_the_same },
-    Check {
-        name: "a_step_of_one_layer_is_six_launches",
-        run: runs::a_step_of_one_layer_is_six_launches,
-    },
-    Check {
-        name: "training_with_gates_computed_again",
-        run: runs::training_with_gates_computed_again,
-    },
-    Check { name: "a_resumed_run_is_the_same", run: runs::a_resumed_run_is_the_same },
-    Check {
-        name: "training_that_cannot_be_is_refused",
-        run: stops::training_that_cannot_be_is_refused,
-    },
-    Check { name: "the_sine_is_learnt", run: runs::the_sine_is_learnt },
-    Check { name: "a_text_is_learnt", run: runs::a_text_is_learnt },
+    Check::new("training_follows_the_reference", follow::training_follows_the_reference),
+    Check::new("a_batch_may_be_larger_than_the_data", follow::a_batch_may_be_larger_than_the_data),
+    Check::new("training_in_halves_stays_near", follow::training_in_halves_stays_near),
+    Check::new("gradients_are_those_of_differences", follow::gradients_are_those_of_differences),
+    Check::new("dropout_is_philox", follow::dropout_is_philox),
+    Check::new("a_power_of_two_as_loss_scale", scale::a_power_of_two_as_loss_scale),
+    Check::new(
+        "a_step_left_out_starts_the_count_anew",
+        scale::a_step_left_out_starts_the_count_anew,
+    ),
+    Check::new("the_loss_scale_follows_the_gradients", scale::the_loss_scale_follows_the_gradients),
+    Check::new("the_first_bad_tensor_is_named", stops::the_first_bad_tensor_is_named),
+    Check::new("outputs_without_training", outputs::outputs_without_training),
+    Check::new("far_apart_outputs_give_numbers", outputs::far_apart_outputs_give_numbers),
+    Check::new("training_again_is_the_same", runs::training_again_is_the_same),
+    Check::new("a_step_of_one_layer_is_six_launches", runs::a_step_of_one_layer_is_six_launches),
+    Check::new("training_with_gates_computed_again", runs::training_with_gates_computed_again),
+    Check::new("a_resumed_run_is_the_same", runs::a_resumed_run_is_the_same),
+    Check::new("training_that_cannot_be_is_refused", stops::training_that_cannot_be_is_refused),
+    Check::new("the_sine_is_learnt", runs::the_sine_is_learnt),
+    Check::new("a_text_is_learnt", runs::a_text_is_learnt),
 ];
 
 /// Two waves of unlike lengths, side by side.
