@@ -57,7 +57,21 @@ def test_a_shut_gate_starts_anew(value, dtype, device):
     assert relative_error(vlstm.mlstm(q, k, v, i, f), expected) <= BOUNDS[dtype]
 
 
-@pytest.mark.parametrize("dtype, value", [(torch.float32, -math.inf), (torch.bfloat16, -math.inf), (torch.bfloat16, -1e9)], ids=str)
+LEAST = torch.finfo(torch.float32).min
+
+
+@pytest.mark.parametrize(
+    "dtype, value",
+    [
+        (torch.float32, -math.inf),
+        (torch.float16, -math.inf),
+        (torch.float16, LEAST),
+        (torch.bfloat16, -math.inf),
+        (torch.bfloat16, LEAST),
+        (torch.bfloat16, -1e9),
+    ],
+    ids=str,
+)
 def test_gradients_behind_a_shut_gate(dtype, value, device):
     ends = [0, 20, 21, 64, 100]
     q, k, v, i, f = draw((1, 2, 100, 32, 48), dtype, device, grad=True)
