@@ -146,8 +146,9 @@ def table(record):
     for first, end in windows(record["steps"]):
         cells = ["{:.3f} ± {:.3f}".format(*mean_and_deviation(losses[name], first, end)) for name in names]
         lines.append(f"| {first} to {end - 1} | " + " | ".join(cells) + " |")
-    rates = [f"{round(statistics.median(record['letters_per_second'][name]), -3):,.0f}" for name in names]
-    lines.append("| letters a second, median of the seeds | " + " | ".join(rates) + " |")
+    if "letters_per_second" in record:  # the first record has none
+        rates = [f"{round(statistics.median(record['letters_per_second'][name]), -3):,.0f}" for name in names]
+        lines.append("| letters a second, median of the seeds | " + " | ".join(rates) + " |")
     said = f"{record['device']}, PyTorch {record['torch']}, {record['seeds']} seeds, {record['date']}: `{record['command']}`."
     apart = [f"from `{name}` by up to {100 * furthest(losses[names[0]], losses[name]):.2g} %" for name in names[1:]]
     if apart:
