@@ -29,6 +29,30 @@ from problems import Peer, answer, relative_error
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
+def parallel(q, k, v, i, f):
+    """h of a head, [S, DHHV]: math.md's parallel form, a block of rows at a time."""
+    sums = torch.nn.functional.logsigmoid(f).cumsum(0)
+    rows, at = [], torch.arange(len(i), device=i.device)
+    for block in at.split(1024):
+        gates = sums[block, None] - sums[None] + i[None]
+        gates = gates.masked_fill(at[None] > block[:, None], -torch.inf)
+        m = gates.amax(1, keepdim=True)
+        weights = q[block] @ k.t() * q.shape[1] ** -0.5 * (gates - m).exp()
+        normaliser = torch.maximum(weights.sum(1, keepdim=True).abs(), (-m).exp())
+        rows.append(weights @ v / normaliser)
+    return torch.cat(rows)
+
+
+def recurrent(q, k, v, i, f, c, n, m, eps=1e-6):
+    """h of one position of a head, [DHHV], and the state behind it: c [DHQK, DHHV], n [DHQK], m [1]."""
+    old = torch.nn.functional.logsigmoid(f) + m
+    new = torch.maximum(old, i)
+    kept, written = (old - new).exp(), (i - new).exp()
+    c, n = kept * c + written * torch.outer(k, v), kept * n + written * k
+    q = q * len(q) ** -0.5
+    return q @ c / (torch.maximum((q @ n).abs(), (-new).exp()) + eps), (c, n, new)
+
+
 class Problem:
     def __init__(self, shape, dtype):
         b, nh, s, dhqk, dhhv = (shape[name] for name in ("B", "NH", "S", "DHQK", "DHHV"))
@@ -40,18 +64,8 @@ class Problem:
 
     @functools.cached_property
     def exact(self):
-        """h of the first head, [S, DHHV]: math.md's parallel form, a block of rows at a time."""
-        q, k, v, i, f = (t[0, 0].detach().double() for t in self.inputs)
-        sums = torch.nn.functional.logsigmoid(f).cumsum(0)
-        rows, at = [], torch.arange(len(i), device="cuda")
-        for block in at.split(1024):
-            gates = sums[block, None] - sums[None] + i[None]
-            gates = gates.masked_fill(at[None] > block[:, None], -torch.inf)
-            m = gates.amax(1, keepdim=True)
-            weights = q[block] @ k.t() * q.shape[1] ** -0.5 * (gates - m).exp()
-            normaliser = torch.maximum(weights.sum(1, keepdim=True).abs(), (-m).exp())
-            rows.append(weights @ v / normaliser)
-        return torch.cat(rows)
+        """h of the first head."""
+        return parallel(*(t[0, 0].detach().double() for t in self.inputs))
 
 
 class StepProblem:
@@ -66,15 +80,8 @@ class StepProblem:
 
     @functools.cached_property
     def exact(self):
-        """h of the first head, [DHHV]."""
-        q, k, v, i, f = (t[0, 0].double() for t in self.token)
-        c, n, m = (t[0, 0].double() for t in self.state)
-        old = torch.nn.functional.logsigmoid(f) + m
-        new = torch.maximum(old, i)
-        kept, written = (old - new).exp(), (i - new).exp()
-        c, n = kept * c + written * torch.outer(k, v), kept * n + written * k
-        q = q * len(q) ** -0.5
-        return q @ c / (torch.maximum((q @ n).abs(), (-new).exp()) + 1e-6)
+        """h of the first head."""
+        return recurrent(*(t[0, 0].double() for t in self.token + self.state))[0]
 
 
 def step(name, problem):

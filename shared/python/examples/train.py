@@ -3,14 +3,17 @@
     python train.py                                              # a few steps of a tiny one; on a GPU, 200 of a larger one
     python train.py --implementations vlstm,plain,mlstm_kernels  # the last by `pip install mlstm_kernels`
     python train.py --seeds 6 --record losses.json               # mean and spread of six trainings each, and all losses
+    python train.py --table losses.json                          # the table of such a record, as the README has it
 
 `vlstm` and `mlstm_kernels` multiply bfloat16, `plain` is the parallel form in float32, in PyTorch. Prints the losses of
 all beside each other, and letters a second. The text is a file of PyTorch's own source.
 """
 
 import argparse
+import datetime
 import inspect
 import json
+import pathlib
 import statistics
 import time
 
@@ -107,6 +110,85 @@ def train(name, text, letters, options, seed):
     return losses, seen / (time.perf_counter() - start)
 
 
+# ---- what is printed -----------------------------------------------------------------------------
+
+# How many losses a mean is over, and where such windows begin beside the last.
+WINDOW, STARTS = 10, (10, 50, 100, 150)
+COLUMNS = {
+    "vlstm": "`vlstm`, bfloat16",
+    "plain": "plain PyTorch, float32",
+    "mlstm_kernels": "`mlstm_kernels` (`xl_chunk`), bfloat16",
+}
+
+
+def windows(steps):
+    """The steps over which losses are averaged: (first, end)."""
+    last = max(0, steps - WINDOW)
+    return [(start, start + WINDOW) for start in STARTS if start + WINDOW <= last] + [(last, steps)]
+
+
+def mean_and_deviation(losses, first, end):
+    """Over the seeds, of the mean loss of these steps."""
+    of_seeds = [statistics.mean(of_one[first:end]) for of_one in losses]
+    return statistics.mean(of_seeds), statistics.stdev(of_seeds) if len(of_seeds) > 1 else 0.0
+
+
+def furthest(of_one, of_other):
+    """The largest difference of two losses at the same step and seed, as a share."""
+    return max(abs(a - b) / b for one, other in zip(of_one, of_other) for a, b in zip(one, other))
+
+
+def table(record):
+    """The table of a record, in Markdown, and how far single steps are apart."""
+    losses, names = record["losses"], list(record["losses"])
+    lines = ["| loss, mean of these steps ± its standard deviation over the seeds | " + " | ".join(COLUMNS[n] for n in names) + " |"]
+    lines.append("|---|" + "---:|" * len(names))
+    for first, end in windows(record["steps"]):
+        cells = ["{:.3f} ± {:.3f}".format(*mean_and_deviation(losses[name], first, end)) for name in names]
+        lines.append(f"| {first} to {end - 1} | " + " | ".join(cells) + " |")
+    if "letters_per_second" in record:  # the first record has none
+        rates = [f"{round(statistics.median(record['letters_per_second'][name]), -3):,.0f}" for name in names]
+        lines.append("| letters a second, median of the seeds | " + " | ".join(rates) + " |")
+    said = f"{record['device']}, PyTorch {record['torch']}, {record['seeds']} seeds, {record['date']}: `{record['command']}`."
+    apart = [f"from `{name}` by up to {100 * furthest(losses[names[0]], losses[name]):.2g} %" for name in names[1:]]
+    if apart:
+        said += f" Single steps of `{names[0]}` differ {', '.join(apart)}."
+    return "\n".join([*lines, "", said])
+
+
+def show(trained, options):
+    """Losses of the first seed beside each other; mean and spread of several."""
+    results = {name: of_seeds[0] for name, of_seeds in trained.items()}
+    names = list(results)
+    print("step", *(f"{name:>14}" for name in names))
+    for step in range(options.steps):
+        if step % max(1, options.steps // 20) == 0 or step == options.steps - 1:
+            print(f"{step:4}", *(f"{results[name][0][step]:14.4f}" for name in names))
+    print("letters a second", *(f"{name}: {results[name][1]:.0f}" for name in names))
+    for name in names[1:]:
+        apart = furthest([results[names[0]][0]], [results[name][0]])
+        print(f"{names[0]} and {name}: losses at most {100 * apart:.2f} % apart")
+    if options.seeds > 1:
+        for name, of_seeds in trained.items():
+            mean, deviation = mean_and_deviation([losses for losses, _ in of_seeds], *windows(options.steps)[-1])
+            print(f"{name}: last ten steps of {options.seeds} seeds {mean:.3f} ± {deviation:.3f}")
+
+
+def record_of(trained, options):
+    """What was run on what, and all losses and rates, by implementation and seed."""
+    asked = [f"--{name} {value}" for name, value in vars(options).items() if value is not None and name != "record"]
+    facts = {
+        "command": " ".join(["train.py", *asked]),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if CUDA else "emulator",
+        **{name: value for name, value in vars(options).items() if name not in ("record", "table")},
+    }
+    rates = {name: [round(rate) for _, rate in of_seeds] for name, of_seeds in trained.items()}
+    losses = {name: [[round(x, 5) for x in of_one] for of_one, _ in of_seeds] for name, of_seeds in trained.items()}
+    return {**facts, "letters_per_second": rates, "losses": losses}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sizes = {"steps": (200, 4), "width": (1024, 64), "heads": (4, 2), "layers": (2, 1)}
@@ -114,34 +196,23 @@ def main():
     for size, (on_gpu, on_cpu) in sizes.items():
         parser.add_argument(f"--{size}", type=int, default=on_gpu if CUDA else on_cpu)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--implementations", default="vlstm,plain")
+    parser.add_argument("--implementations", default="vlstm,plain", help=f"of {', '.join(COLUMNS)}, with commas between")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each, from other weights on other pieces")
-    parser.add_argument("--record", help="a file for the losses of all steps, implementations and seeds, as JSON")
+    parser.add_argument("--record", type=pathlib.Path, help="a file for the losses of all steps, implementations and seeds, as JSON")
+    parser.add_argument("--table", type=pathlib.Path, help="prints the table of such a file, and trains nothing")
     options = parser.parse_args()
+    if options.table:
+        return print(table(json.loads(options.table.read_text())))
+    names = options.implementations.split(",")
+    if not set(names) <= set(COLUMNS):
+        parser.error(f"--implementations: expected some of {', '.join(COLUMNS)}, got {options.implementations}")
     source = inspect.getsource(inspect.getmodule(nn.LSTM))
     letters = sorted(set(source))
     text = torch.tensor([letters.index(letter) for letter in source])
-    names = options.implementations.split(",")
     trained = {name: [train(name, text, len(letters), options, seed) for seed in range(options.seeds)] for name in names}
-    results = {name: of_seeds[0] for name, of_seeds in trained.items()}
-    print("step", *(f"{name:>14}" for name in names))
-    for step in range(options.steps):
-        if step % max(1, options.steps // 20) == 0 or step == options.steps - 1:
-            print(f"{step:4}", *(f"{results[name][0][step]:14.4f}" for name in names))
-    print("letters a second", *(f"{name}: {results[name][1]:.0f}" for name in names))
-    first = results[names[0]][0]
-    for name in names[1:]:
-        apart = max(abs(a - b) / b for a, b in zip(first, results[name][0]))
-        print(f"{names[0]} and {name}: losses at most {100 * apart:.2f} % apart")
-    if options.seeds > 1:
-        for name, of_seeds in trained.items():
-            ends = [statistics.mean(losses[-10:]) for losses, _ in of_seeds]
-            print(f"{name}: last ten steps of {options.seeds} seeds {statistics.mean(ends):.3f} ± {statistics.stdev(ends):.3f}")
+    show(trained, options)
     if options.record:
-        facts = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if CUDA else "cpu", **vars(options)}
-        losses = {name: [of_one for of_one, _ in of_seeds] for name, of_seeds in trained.items()}
-        with open(options.record, "w") as file:
-            json.dump({**facts, "losses": losses}, file)
+        options.record.write_text(json.dumps(record_of(trained, options)) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from conftest import draw, draw_state, equations, relative_error
 import vlstm
 
 BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+HALVES = [torch.float16, torch.bfloat16]
 # What stands for the beginning of another document.
 SHUT = [-1e5, -1e9, -1e15, torch.finfo(torch.bfloat16).min, torch.finfo(torch.float32).min, -math.inf]
 
@@ -57,7 +58,21 @@ def test_a_shut_gate_starts_anew(value, dtype, device):
     assert relative_error(vlstm.mlstm(q, k, v, i, f), expected) <= BOUNDS[dtype]
 
 
-@pytest.mark.parametrize("dtype, value", [(torch.float32, -math.inf), (torch.bfloat16, -math.inf), (torch.bfloat16, -1e9)], ids=str)
+LEAST = torch.finfo(torch.float32).min
+
+
+@pytest.mark.parametrize(
+    "dtype, value",
+    [
+        (torch.float32, -math.inf),
+        (torch.float16, -math.inf),
+        (torch.float16, LEAST),
+        (torch.bfloat16, -math.inf),
+        (torch.bfloat16, LEAST),
+        (torch.bfloat16, -1e9),
+    ],
+    ids=str,
+)
 def test_gradients_behind_a_shut_gate(dtype, value, device):
     ends = [0, 20, 21, 64, 100]
     q, k, v, i, f = draw((1, 2, 100, 32, 48), dtype, device, grad=True)
@@ -95,10 +110,71 @@ def test_states_and_a_shut_gate(dtype, device):
         assert relative_error(h, expected) <= BOUNDS[dtype]
 
 
+def behind_a_state(tensors, places, state):
+    """h in float64 and the state behind the last position, of a sequence with these gates shut, behind a state."""
+    ends = [0, *places, tensors[0].shape[2]]
+    h, last = equations(*(t[:, :, : places[0]] for t in tensors), *state, exact=True)
+    parts = [h]
+    for start, end in zip(ends[1:], ends[2:]):
+        h, last = equations(*(t[:, :, start:end] for t in tensors), exact=True)
+        parts.append(h)
+    return torch.cat(parts, 2), last
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("value", [-math.inf, LEAST])
+def test_several_shut_gates_behind_a_state(value, dtype, device):
+    """By every version that takes states, with the gradients of the state, too: what is behind a shut gate has none."""
+    shape, places = (1, 2, 140, 32, 48), [9, 10, 64, 127]
+    inputs = [*draw(shape, dtype, device, grad=True), *draw_state(shape, device, grad=True)]
+    inputs[4] = shut_at(inputs[4], places, value).requires_grad_()
+    copies = [t.detach().double().requires_grad_(n < 7) for n, t in enumerate(inputs)]
+    open_gates = copies[4].clamp(min=-1e5)
+    expected_h, of_last = behind_a_state([*copies[:4], open_gates], places, copies[5:])
+    generator = torch.Generator().manual_seed(3)
+    outer = [torch.randn(t.shape, generator=generator).to(device) for t in (expected_h, *of_last[:2])]
+    expected = torch.autograd.grad((expected_h, *of_last[:2]), copies[:7], [t.double() for t in outer])
+    taken, versions = set(), versions_of("forward", dtype, device) + versions_of("gradients", dtype, device)[1:]
+    for version in versions:
+        try:
+            h, last = vlstm.mlstm(*inputs, return_last_states=True, version=version, normalizer_grad="exact")
+        except ValueError as error:
+            assert "expected" in str(error) and version != "auto"
+            continue
+        assert relative_error(h, expected_h) <= BOUNDS[dtype], version
+        for got, wanted in zip(last, of_last):
+            assert relative_error(got, wanted) <= BOUNDS[dtype], version
+        try:
+            gradients = torch.autograd.grad((h, *last[:2]), inputs[:7], [outer[0].to(dtype), *outer[1:]])
+        except ValueError as error:  # a version of the backward pass that takes no gradient of a state
+            assert "expected" in str(error) and "fwbw" in version
+            continue
+        taken.add(version)
+        for name, g, e in zip(["q", "k", "v", "i", "f", "c", "n"], gradients, expected):
+            assert relative_error(g, e) <= BOUNDS[dtype], (version, name)
+        assert torch.all(gradients[4][:, :, places] == 0), version
+    assert taken >= {name for name in versions if name.startswith(("auto", "vlstm_fw_v3", "vlstm_fw_v4", "vlstm_fwbw_v4"))}
+
+
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("value", SHUT)
+def test_a_step_of_every_version_behind_a_shut_gate(value, dtype, device):
+    shape = 2, 2, 1, 32, 48
+    q, k, v, i, f = draw(shape, dtype, device)
+    expected, last = equations(q, k, v, i, i)
+    for version in versions_of("step", dtype, device):
+        # Of several positions each starts anew.
+        state = draw_state(shape, device)
+        for _ in range(3):
+            h, state = vlstm.mlstm_step(q[:, :, 0], k[:, :, 0], v[:, :, 0], i, torch.full_like(i, value), *state, version=version)
+            assert relative_error(h, expected[:, :, 0]) <= BOUNDS[dtype], version
+            for got, wanted in zip(state, last):
+                assert relative_error(got, wanted) <= 2e-6, version
+
+
 # ---- packed sequences ----------------------------------------------------------------------------
 
 PLACES = [[0, 150], [0, 70, 150], [0, 1, 1, 65, 128, 150], [0, 0, 64, 150, 150]]
-HALVES = [torch.float16, torch.bfloat16]
 
 
 @pytest.fixture
@@ -124,6 +200,26 @@ def test_packed_sequences(ends, dtype, packed_device):
         cu_seqlens = torch.tensor(ends, dtype=integer, device=packed_device)
         h = vlstm.mlstm(*tensors, cu_seqlens=cu_seqlens)
         assert h.shape == expected.shape and relative_error(h, expected) <= BOUNDS[dtype]
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("value", [-math.inf, LEAST])
+def test_shut_gates_within_packed_sequences(value, dtype, packed_device):
+    """At a sequence's first position, at its last, side by side, and in the middle."""
+    ends, places = [0, 1, 70, 71, 150], [30, 31, 69, 71, 110]
+    q, k, v, i, f = draw((1, 2, 150, 32, 48), dtype, packed_device, grad=True)
+    f = shut_at(f, places, value).requires_grad_()
+    inputs = [q, k, v, i, f]
+    copies = [t.detach().double().clamp(min=-1e5).requires_grad_() for t in inputs]
+    expected_h, _ = by_themselves(copies, sorted({*ends, *places}))
+    outer = torch.randn(expected_h.shape, generator=torch.Generator().manual_seed(3)).to(device=packed_device, dtype=dtype)
+    expected = torch.autograd.grad(expected_h, copies, outer.double())
+    h = vlstm.mlstm(*inputs, cu_seqlens=torch.tensor(ends, device=packed_device))
+    assert relative_error(h, expected_h) <= BOUNDS[dtype]
+    got = torch.autograd.grad(h, inputs, outer)
+    for name, g, e in zip("qkvif", got, expected):
+        assert relative_error(g, e) <= BOUNDS[dtype], name
+    assert torch.all(got[4][:, :, places] == 0)
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["constant", "exact"])

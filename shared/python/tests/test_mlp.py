@@ -261,6 +261,55 @@ def test_fake_tensors():
     assert (losses.shape, losses.dtype, losses.device.type, one.shape) == ((2,), torch.float64, "cpu", ())
 
 
+def test_no_pairs_and_no_steps(device):
+    """As PyTorch has it: a mean of nothing is no number, and moves nothing."""
+    own = model(SIZES[0], device)
+    theirs = cross_entropy(own(torch.empty(0, dtype=torch.int64, device=device)), torch.empty(0, dtype=torch.int64, device=device))
+    assert theirs.isnan() and all((g == 0).all() for g in torch.autograd.grad(theirs, own.parameters()))
+    before = [p.detach().clone() for p in own.parameters()]
+    for shape in ((0,), (3, 0), (0, 4), (0, 0)):
+        for dtype in (torch.int64, torch.int32):
+            ids = torch.empty(shape, dtype=dtype, device=device)
+            for settings in ({}, {"product_dtype": torch.bfloat16}, {"version": "mlp_fused:v1_batch"}, {"check_ids": False}):
+                for _ in range(2):
+                    losses = own.training_step(ids, ids, LR, **settings)
+                    assert (losses.shape, losses.dtype, losses.device) == (shape[:-1], torch.float64, own.emb.device)
+                    assert losses.isnan().all()
+    assert all(torch.equal(p, first) for p, first in zip(own.parameters(), before))
+    # A call of the same shapes with pairs in it is as before.
+    tokens, targets = draw_ids(SIZES[0], 2, 4, device)
+    assert own.training_step(tokens, targets, LR).isfinite().all() and not torch.equal(own.w2, before[3])
+
+
+def test_no_pairs_compiled_and_checked(device):
+    own = model(SIZES[0], device)
+    parameters = [p.detach() for p in own.parameters()]
+    for shape in ((0,), (3, 0), (0, 4)):
+        ids = torch.empty(shape, dtype=torch.int64, device=device)
+        # Under "aot_dispatch" results are compared, and NaN is not NaN.
+        tests = ["test_schema", "test_autograd_registration", "test_faketensor"]
+        tests += ["test_aot_dispatch_dynamic"] if shape[0] == 0 and len(shape) == 2 else []
+        torch.library.opcheck(torch.ops.vlstm.mlp_step.default, [ids, ids, *parameters, LR, "f32", "auto", True], test_utils=tests)
+    compiled = torch.compile(own.training_step, fullgraph=True, backend="aot_eager")
+    for pairs in (4, 0, 5):
+        tokens, targets = draw_ids(SIZES[0], 2, pairs, device)
+        assert compiled(tokens, targets, LR).isnan().all() == (pairs == 0)
+
+
+def test_tensors_without_memory():
+    own = vlstm.MLP(*SIZES[0], device="meta")
+    ids = torch.empty(3, 4, dtype=torch.int64, device="meta")
+    for tokens in (ids, ids[0], ids[:, :0], ids.int()):
+        for settings in ({}, {"product_dtype": torch.bfloat16}, {"version": "mlp_fused:v1_batch"}):
+            losses = own.training_step(tokens, tokens, LR, **settings)
+            assert losses.is_meta and (losses.shape, losses.dtype) == (tokens.shape[:-1], torch.float64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert own.training_step(ids, ids, LR).is_meta
+    assert own(ids).shape == (3, 4, SIZES[0][0])
+    with pytest.raises(ValueError, match="tokens: expected a tensor on meta, as emb, got one on cpu"):
+        own.training_step(torch.zeros(3, 4, dtype=torch.int64), ids, LR)
+
+
 @pytest.mark.parametrize("kind", ["tokens", "targets"])
 def test_ids_that_are_not_of_the_vocabulary(kind):
     """On CUDA they end a process: `test_cuda.py` has one of its own for that."""
@@ -296,9 +345,9 @@ def test_what_it_refuses():
         (ValueError, {"w2": turned}, r"w2: expected a contiguous tensor, to be updated in place, got strides \(1, 9\)"),
         (ValueError, {"b2": own.b2.to("meta")}, "b2: expected a tensor on cpu, as emb, got one on meta"),
         (ValueError, {"tokens": tokens.to("meta")}, "tokens: expected a tensor on cpu, as emb, got one on meta"),
-        (ValueError, {"emb": own.emb.to("meta")}, "emb: expected a tensor on the CPU or a CUDA device, got one on meta"),
+        (ValueError, {"emb": own.emb.to("meta")}, "w1: expected a tensor on meta, as emb, got one on cpu"),
         (ValueError, {"emb": both, "w2": both[:, :3], "w1": torch.zeros(3, 3), "b1": torch.zeros(3)}, "w2: expected memory of its own, got some that is emb's, too"),
-        (ValueError, {"tokens": tokens[:, :0], "targets": targets[:, :0]}, "mlp_step: expected what a version takes"),
+        (ValueError, {"tokens": tokens[:, :0]}, r"targets: expected shape \(2, 0\), got \(2, 4\)"),
         (TypeError, {"lr": torch.tensor(0.1)}, "lr: expected a number, got Tensor"),
         (TypeError, {"lr": True}, "lr: expected a number, got bool"),
         (ValueError, {"lr": -0.1}, "lr: expected a number that is not negative, and finite, got -0.1"),

@@ -104,9 +104,10 @@ def test_what_is_too_wide_is_refused(device):
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["constant", "exact"])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("shape", [(1, 2, 100, 32, 48), (1, 1, 270, 144, 48)], ids=str)
-def test_gradients_of_states(shape, exact, device):
-    tensors = draw(shape, torch.bfloat16, device, grad=True)
+def test_gradients_of_states(shape, dtype, exact, device):
+    tensors = draw(shape, dtype, device, grad=True)
     state = draw_state(shape, device, grad=True)
     mode = "exact" if exact else "constant"
     h, last = vlstm.mlstm(*tensors, *state, return_last_states=True, normalizer_grad=mode)

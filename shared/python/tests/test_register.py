@@ -1,4 +1,4 @@
-"""`vlstm.register`: with registries that stand for those of mlstm_kernels, and with the published packages where they are."""
+"""`vlstm.register`, with registries that stand for those of mlstm_kernels. `test_models.py` has the published models."""
 
 import sys
 import types
@@ -65,22 +65,3 @@ def test_what_is_refused(monkeypatch, registries):
     monkeypatch.setitem(sys.modules, "mlstm_kernels.torch", None)
     with pytest.raises(ImportError, match="pip install mlstm_kernels"):
         vlstm.register()
-
-
-def test_a_model_of_xlstm():
-    large = pytest.importorskip("xlstm.xlstm_large.model")
-
-    def model(mode, names):
-        torch.manual_seed(0)
-        sizes = {"embedding_dim": 64, "num_heads": 2, "num_blocks": 2, "vocab_size": 37, "chunk_size": 16}
-        config = large.xLSTMLargeConfig(**sizes, autocast_kernel_dtype="float32", return_last_states=True, mode=mode, **names)
-        return large.xLSTMLarge(config)
-
-    names, tokens = vlstm.register(), torch.arange(96).remainder(37).view(2, 48)
-    (expected, _), (got, _) = (model("train", of)(tokens) for of in (NATIVE, names))
-    assert relative_error(got, expected) <= 1e-5
-    with torch.no_grad():
-        first, second = (
-            model("inference", of).eval().generate(prefill_tokens=tokens[:, :9], max_length=12)[0] for of in (NATIVE, names)
-        )
-    assert torch.equal(first, second)

@@ -60,7 +60,9 @@ def mlp_step(
             outside of the tensors.
 
     Returns:
-        The loss before the update, in float64 as the kernels sum it: a scalar for (B,), and (N,) for (N, B).
+        The loss before the update, in float64 as the kernels sum it: a scalar for (B,), and (N,) for (N, B). With a B of 0 it
+        is NaN, as in PyTorch, and the parameters stay as they are; an N of 0 makes no step. Of tensors on the meta device it
+        has its shape alone.
 
     A step whose loss is not finite, and the later steps of the call, whose losses are NaN, leave the parameters as they
     are: this is so in all versions but `v0_sample` and `v2_resident`. A loop over an N of 1 costs the host more than the device: N steps a call, or a CUDA
@@ -79,8 +81,8 @@ def mlp_step(
         return loss
     _check(tokens, targets, parameters)
     _check_settings(lr, version)
-    products = _products(product_dtype, version, emb.device.type)
-    if key is not None and _ops.is_plain((tokens, targets, *parameters)):
+    products = _products(product_dtype, version, emb)
+    if key is not None and 0 not in tokens.shape and _ops.is_plain((tokens, targets, *parameters)):
         call = _call_for(tokens, parameters, float(lr), products, version)
         loss = call(tokens, targets, parameters, float(lr), check_ids)
         _ops.note_changes(*parameters)
@@ -160,7 +162,7 @@ def _check(tokens, targets, parameters):
         if tensor.dtype not in types:
             raise TypeError(f"{name}: expected {' or '.join(map(str, types))}, got {tensor.dtype}")
     emb, w1, *_ = parameters
-    if emb.device.type not in ("cpu", "cuda"):
+    if emb.device.type not in ("cpu", "cuda", "meta"):
         raise ValueError(f"emb: expected a tensor on the CPU or a CUDA device, got one on {emb.device}")
     if tokens.dim() not in (1, 2):
         raise ValueError(f"tokens: expected shape (B) or (N, B), got {tuple(tokens.shape)}")
@@ -194,10 +196,11 @@ def _check_settings(lr, version):
         raise TypeError(f"version: expected a str, got {type(version).__name__}")
 
 
-def _products(product_dtype, version, kind):
+def _products(product_dtype, version, emb):
     """What the products are made of, as the native module has it; an empty text where the version decides."""
-    name = "product_dtype"
-    if product_dtype is None and version == "auto" and torch.is_autocast_enabled(kind):
+    name, kind = "product_dtype", emb.device.type
+    # There is no autocast of tensors without memory.
+    if product_dtype is None and version == "auto" and not emb.is_meta and torch.is_autocast_enabled(kind):
         name, product_dtype = "the type of the autocast", torch.get_autocast_dtype(kind)
     if product_dtype is None:
         return ""
@@ -365,6 +368,9 @@ def _call_for(tokens, parameters, lr, products, version):
 
 def step(tokens, targets, emb, w1, b1, w2, b2, lr, products, version, check_ids):
     """The losses; the parameters are updated where they lie."""
+    if 0 in tokens.shape:
+        # As in PyTorch: the mean of no loss is no number, and its gradients are zeros. No kernel is launched.
+        return torch.full(tokens.shape[:-1], torch.nan, dtype=torch.float64, device=emb.device)
     parameters = (emb, w1, b1, w2, b2)
     call = _call_for(tokens, parameters, lr, products, version)
     return call(tokens, targets, parameters, lr, check_ids)
