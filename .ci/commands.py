@@ -240,6 +240,8 @@ def prepare(scratch):
     text = (ROOT / "README.md").read_text()
     (scratch / "README.md").write_text(text if os.environ.get("CI_ALL") else text[:TEXT])
     (scratch / "benches").symlink_to(ROOT / "benches")
+    (scratch / "book").mkdir()
+    (scratch / "book/src").symlink_to(ROOT / "book/src")
     (scratch / "shared/app/programs").symlink_to(ROOT / "shared/app/programs")
     (scratch / "shared/ptx").symlink_to(ROOT / "shared/ptx")
     # FILE.csv and NAME stand for the reader's own.
