@@ -1,9 +1,12 @@
-//! Every committed record is readable, and the committed schema is the one the code writes.
+//! Every committed record is readable, the committed schema is the one the code writes, and the README's figures stand in records.
 #![allow(missing_docs)]
 
 use lab_benches::{history_directory, tuned_directory};
 use lab_harness::tuned::{self, Tuned};
-use lab_harness::{Dims, record};
+use lab_harness::{
+    Dims,
+    record::{self, Measurement},
+};
 
 #[test]
 fn every_record_is_valid() {
@@ -41,5 +44,94 @@ fn every_tuned_tiling_is_valid() {
         let known = version.tilings(&dims, tuned.dtype.parse().unwrap());
         let listed = known.iter().any(|t| tuned::Trial::new(t, None).tiling == tuned.best.tiling);
         assert!(listed, "{}: {:?}", path.display(), tuned.best.tiling);
+    }
+}
+
+/// Of each row of the README's table both figures stand in one record: in µs, or as the operations of a second that its time makes.
+#[test]
+fn the_figures_of_the_readme_stand_in_records() {
+    let readme = history_directory().join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let table = readme.split("| problem | here | compared with |").nth(1).unwrap();
+    let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    let graph: fn(&Measurement) -> Option<f64> = |line| line.replay_us;
+    let launched: fn(&Measurement) -> Option<f64> = |line| Some(line.median_us);
+    let teraflops: fn(&Measurement) -> Option<f64> = |line| line.tflops;
+    let of_records = [
+        ("20261128T051847Z", "K=4096,M=4096,N=4096", "bf16", ["v21_snake", "cublas"], teraflops),
+        ("20261128T021114Z", "K=8192,M=512,N=512", "f32", ["v2_tiled", "cublas"], launched),
+        ("20261129T182309Z", "DHHV=256,DHQK=128,NH=16,S=2048", "bf16", ["v1_roles", "jax"], graph),
+        (
+            "20261129T182426Z",
+            "DHHV=256,DHQK=128,NH=16,S=2048",
+            "bf16",
+            ["v1_together", "jax"],
+            graph,
+        ),
+        (
+            "20261129T182542Z",
+            "B=8,D=128,NH=16,NKV=16,S=2048",
+            "bf16",
+            ["v6_turns", "flash3"],
+            launched,
+        ),
+        (
+            "20261129T182602Z",
+            "B=8,D=128,NH=16,NKV=16,S=2048",
+            "bf16",
+            ["v7_wgmma_back", "cudnn"],
+            launched,
+        ),
+        ("20261129T182509Z", "B=64,H=512,I=512,T=512", "bf16", ["v6_wgmma_back", "cudnn"], graph),
+        ("20261129T182526Z", "B=8,H=512,I=512,T=512", "f16", ["v5_wgmma_fw", "cudnn"], graph),
+    ];
+    let runs = record::read_all(&history_directory()).unwrap();
+    for (row, (at, shape, dtype, names, figure)) in rows.iter().zip(of_records) {
+        let compact = |date: &str| date.replace(['-', ':'], "");
+        let run =
+            runs.iter().find(|run| compact(&run.date) == at).unwrap_or_else(|| panic!("{at}"));
+        let told: Vec<String> = names
+            .map(|name| {
+                let named = |line: &&Measurement| line.version.rsplit(':').next() == Some(name);
+                let of = |line: &&Measurement| line.dtype == dtype && line.shape.ends_with(shape);
+                let line = run.results.iter().filter(named).find(of);
+                figure(line.unwrap_or_else(|| panic!("{at}: no {name}"))).unwrap()
+            })
+            .map(|figure| format!("{figure:.0}"))
+            .to_vec();
+        let shown: Vec<&str> = row.split(|c: char| !c.is_ascii_digit()).collect();
+        assert!(
+            told.iter().all(|figure| shown.contains(&figure.as_str())),
+            "{row}: {told:?} ({at})"
+        );
+    }
+    // The last two rows are of the language model's record, tokens a second of which stand there one by one.
+    let path = history_directory().join("../language_model/20261129c-nvidia-h200.json");
+    let model = std::fs::read_to_string(path).unwrap();
+    let model: serde_json::Value = serde_json::from_str(&model).unwrap();
+    let all: Vec<f64> = model["one_run"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|run| {
+            run["tokens_per_second"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(serde_json::Value::as_f64)
+        })
+        .collect();
+    assert_eq!(rows.len(), of_records.len() + 2);
+    for row in &rows[of_records.len()..] {
+        let figures = row
+            .split('|')
+            .flat_map(|cell| cell.split([' ', ':']))
+            .filter_map(|word| word.replace(',', "").parse::<f64>().ok());
+        let figures: Vec<f64> = figures.filter(|&figure| figure > 1e5).collect();
+        assert_eq!(figures.len(), 2, "{row}");
+        for figure in figures {
+            let near = |told: &f64| (told - figure).abs() <= 500.0;
+            assert!(all.iter().any(near), "{row}: {figure} stands in no run of {all:?}");
+        }
     }
 }
