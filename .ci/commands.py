@@ -1,6 +1,6 @@
 """Runs every command that the READMEs and the book print in a block of sh, bash or console, as it
 is printed, once: what is printed twice runs once, where it comes first. The commands of a page run in their order,
-two pages at a time. Without CI_ALL=1 a run of .ci/run has the README's and every second page's, the next commit others.
+two pages at a time. Without CI_ALL=1 a run of .ci/run has the README's and every third page's, the next commit others.
 
     commands.py [--list] [--only TEXT]
 
@@ -276,12 +276,12 @@ def run_page(page, plan):
 
 
 def left_to_other_turns(plans):
-    """Pages whose commands another commit's run has: every second one but the README, as LAB_TEST_TURN says (.ci/run)."""
+    """Pages whose commands another commit's run has: two of three but the README, as LAB_TEST_TURN says (.ci/run)."""
     turn = os.environ.get("LAB_TEST_TURN")
     if turn is None or os.environ.get("CI_ALL"):
         return []
     pages = [page for page in plans if page != ROOT / "README.md"]
-    return pages[int(turn) % 2::2]
+    return [page for n, page in enumerate(pages) if n % 3 != int(turn) % 3]
 
 
 def main():

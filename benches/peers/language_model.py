@@ -2,9 +2,10 @@
 `vlstm.mlstm` or the causal attention of PyTorch, with rotary positions.
 
     language_model.py [vlstm|attention] [--width 768 --heads 6 --blocks 12 --vocabulary 50304 --window 2048 --batch 16]
+    language_model.py [vlstm|attention] SIZES --turns
     language_model.py [vlstm|attention] SIZES --start MODEL --text FILE --steps 2000 --curve LOSSES.json
 
-The second trains: from the parameters of a file of `lab lm train`, on the bytes of a text, in windows as they stand in it
+The second times its steps once for each line that it reads, for `language_model_turns.py`. The third trains: from the parameters of a file of `lab lm train`, on the bytes of a text, in windows as they stand in it
 (`lab lm train --in-order --schedule constant --held-out 0`), and writes the loss of each step.
 
 Needs torch with CUDA; for the mixer `vlstm` the package of shared/python. Prints one JSON object: the median of the steps behind a
@@ -171,12 +172,15 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--warm-up", type=int, default=50)
+    parser.add_argument("--turns", action="store_true")
     for name in ["start", "text", "curve"]:
         parser.add_argument(f"--{name}")
     a = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(0)
-    model = Model(a.vocabulary, a.width, a.heads, a.blocks, a.mixer).cuda()
+    # Made where it is used: a host takes a minute over the first values of a large model.
+    with torch.device("cuda"):
+        model = Model(a.vocabulary, a.width, a.heads, a.blocks, a.mixer)
     if a.start:
         load(model, a.start)
     compiled = torch.compile(model)
@@ -194,22 +198,29 @@ def main():
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
+    def measure():
+        times = []
+        for _ in range(a.steps):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            step()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end))
+        ms = sorted(times)[len(times) // 2]
+        print(json.dumps({
+            "peer": f"PyTorch {torch.__version__}, compiled, mixer {a.mixer}", "device": torch.cuda.get_device_name(),
+            "parameters": sum(p.numel() for p in model.parameters()), "ms": ms,
+            "tokens_per_second": a.batch * a.window / ms * 1e3, "peak_bytes": torch.cuda.max_memory_allocated(),
+        }), flush=True)
+
     for _ in range(5):
         step()
-    times = []
-    for _ in range(a.steps):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        step()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    ms = sorted(times)[len(times) // 2]
-    print(json.dumps({
-        "peer": f"PyTorch {torch.__version__}, compiled, mixer {a.mixer}", "device": torch.cuda.get_device_name(),
-        "parameters": sum(p.numel() for p in model.parameters()), "ms": ms,
-        "tokens_per_second": a.batch * a.window / ms * 1e3, "peak_bytes": torch.cuda.max_memory_allocated(),
-    }))
+    if not a.turns:
+        return measure()
+    print(json.dumps({"ready": True}), flush=True)
+    for _ in sys.stdin:
+        measure()
 
 
 if __name__ == "__main__":

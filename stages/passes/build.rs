@@ -63,6 +63,7 @@ fn main() {
             "kernels/gates.cu",
             &[gates("soft_cap_gates"), gates("soft_cap_gates_back")].concat(),
         )
+        .kernel("kernels/documents.cu", &["shut_gates"])
         .kernel("kernels/heads.cu", &packed("move_heads"))
         .kernel("kernels/rope.cu", &packed("rope"))
         .kernel("kernels/append.cu", &packed("append_to_cache"))

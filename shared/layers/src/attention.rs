@@ -53,6 +53,11 @@ impl Tape<'_> {
     /// There is no such parameter; what the operations say.
     pub fn attention(&mut self, y: Slot, mixer: AttentionMixer) -> Result<Slot, Error> {
         let AttentionMixer { sizes, angles, memory } = mixer;
+        self.refuse_documents("attention")?;
+        if matches!(memory, Memory::Carry(_)) {
+            let expected = "a mixer whose state has one size";
+            return Err(Error::bad("mixer whose state is carried", expected, "attention"));
+        }
         let AttentionSizes { batch, heads, shared_heads, positions, columns: width } = sizes;
         let (dtype, of_columns) = (self.dtype, Columns(sizes));
         let stride = of_columns.all();

@@ -24,6 +24,7 @@ pub use attention::AttentionMixer;
 pub use language::HeadLoss;
 pub use mixer::{Memory, State, VlstmMixer};
 pub use parameters::{Init, Parameter, Parameters};
+pub use passes::Documents;
 pub use quantized::{Int8, Quantized};
 pub use recurrent::RecurrentMixer;
 pub use tape::{Back, Dropouts, Tape};

@@ -25,6 +25,9 @@ pub enum Memory {
     Leave(State),
     /// One position of each sequence, behind this state, which is updated.
     Step(State),
+    /// Sequences that go on behind this state, which becomes their last one: windows of streams, of which each begins where the one
+    /// before it has ended. No gradient goes through the state.
+    Carry(State),
 }
 
 /// Of the vLSTM C \[B, NH, DHQK, DHHV\], n \[B, NH, DHQK\] and m \[B, NH\], of f32; zeros and m = −∞ before the first position. Of attention
@@ -34,6 +37,24 @@ pub enum Memory {
 pub struct State {
     /// C, n, m; or keys, values, lengths; or h, c; or h, c, n, m. What follows these is not looked at.
     pub slots: [Slot; 4],
+}
+
+impl State {
+    /// Copies of the first slots, in scratch: what the way back still reads when the state has become the last one.
+    pub(crate) fn copied(
+        &self,
+        plan: &mut Plan,
+        own: usize,
+        dtype: impl Fn(usize) -> DType,
+    ) -> [Slot; 4] {
+        let mut slots = self.slots;
+        for (n, slot) in slots.iter_mut().take(own).enumerate() {
+            let first = plan.scratch(dtype(n), slot.len());
+            plan.copy(*slot, first);
+            *slot = first;
+        }
+        slots
+    }
 }
 
 /// Sizes of the layer, and its memory.
@@ -113,6 +134,9 @@ impl Tape<'_> {
             gates: None,
         };
         let Gates { i, f } = capped.add_forward(self.plan)?;
+        if let Some(documents) = self.documents {
+            documents.add_shut(self.plan, f, [of_gates, heads, each])?;
+        }
 
         let recurrence = Recurrence { dtype, sizes, qkvo, columns, i, f };
         let (h, layout, upward) = match memory {
@@ -316,6 +340,19 @@ impl Recurrence {
                 (outputs.h, Some(Upward::ByHeads(Box::new((vlstm, saved)))))
             }
             Memory::Fresh => (vlstm.add_forward(plan)?.h, None),
+            Memory::Carry(state) => {
+                let [c, n, m, _] = state.copied(plan, 3, |_| DType::F32);
+                let vlstm = Vlstm { state: Some([c, n, m]), last_state: true, ..vlstm };
+                let (outputs, saved) = if is_training {
+                    let (outputs, saved) = vlstm.add_forward_saving(plan)?;
+                    (outputs, Some(Upward::ByHeads(Box::new((vlstm, saved)))))
+                } else {
+                    (vlstm.add_forward(plan)?, None)
+                };
+                let last = outputs.state.expect("it was asked for");
+                last.into_iter().zip(state.slots).for_each(|(from, to)| plan.copy(from, to));
+                (outputs.h, saved)
+            }
             Memory::Leave(State { slots }) => {
                 let outputs = Vlstm { last_state: true, ..vlstm }.add_forward(plan)?;
                 let last = outputs.state.expect("it was asked for");

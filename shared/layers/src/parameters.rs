@@ -172,33 +172,38 @@ impl Parameters {
         all.sort_by(|a, b| a.name.cmp(&b.name));
         let values = |(stream, parameter): (usize, &Parameter)| {
             let len = parameter.len();
-            let values: Vec<f32> = match parameter.init {
-                Init::Constant(value) => vec![value as f32; len],
+            let tensor = match parameter.init {
+                Init::Constant(value) => Tensor::new(&parameter.shape, &vec![value as f32; len]),
                 Init::Linear(from, to) => {
                     let step = (to - from) / (len - 1).max(1) as f64;
-                    (0..len).map(|n| (from + n as f64 * step) as f32).collect()
+                    let at = |n: usize| (from + n as f64 * step) as f32;
+                    Tensor::new(&parameter.shape, &(0..len).map(at).collect::<Vec<_>>())
                 }
                 Init::Within(value, [start, end]) => {
                     let mut values = vec![0f32; len];
                     values[start.min(len)..end.min(len)].fill(value as f32);
-                    values
+                    Tensor::new(&parameter.shape, &values)
                 }
                 Init::Normal(deviation) => {
-                    let mut values = vec![0f32; len];
-                    values.par_chunks_mut(PIECE).enumerate().for_each(|(piece, values)| {
+                    // Where they will lie: memory is touched by who draws for it, and nothing is copied.
+                    const SIZE: usize = size_of::<f32>();
+                    let mut bytes = vec![0; len * SIZE];
+                    bytes.par_chunks_mut(PIECE * SIZE).enumerate().for_each(|(piece, to)| {
                         let mut random = ChaCha8Rng::seed_from_u64(seed);
                         random.set_stream(stream as u64 | (piece as u64) << 32);
-                        for value in values {
+                        for to in to.chunks_exact_mut(SIZE) {
                             let drawn: f64 = StandardNormal.sample(&mut random);
-                            *value = (deviation * drawn) as f32;
+                            to.copy_from_slice(&((deviation * drawn) as f32).to_ne_bytes());
                         }
                     });
-                    values
+                    Tensor { dtype: DType::F32, shape: parameter.shape.clone(), bytes }
                 }
             };
-            (parameter.name.clone(), Tensor::new(&parameter.shape, &values))
+            (parameter.name.clone(), tensor)
         };
-        all.into_iter().enumerate().map(values).collect()
+        // Most matrices are one piece: all of them at once.
+        let all: Vec<(String, Tensor)> = all.into_par_iter().enumerate().map(values).collect();
+        all.into_iter().collect()
     }
 
     /// Refuses tensors that are missing, too many, or of another shape or type than f32.

@@ -71,6 +71,11 @@ impl Tape<'_> {
     pub fn recurrent(&mut self, y: Slot, mixer: RecurrentMixer) -> Result<Slot, Error> {
         let RecurrentMixer { cell, batch, positions, heads, units, memory } = mixer;
         let dtype = self.dtype;
+        self.refuse_documents(match cell {
+            RecurrentCell::Lstm => "the LSTM",
+            RecurrentCell::Gru => "the GRU",
+            RecurrentCell::Slstm => "the sLSTM",
+        })?;
         if cell != RecurrentCell::Slstm {
             self.make_ready(y)?;
         }
@@ -91,11 +96,21 @@ impl Tape<'_> {
         let of_h = Turned { columns: hidden, ..of_x };
         let slot = |n: usize| self.weight(&[names[n.min(names.len() - 1)]]);
         let parameters = [slot(0)?, slot(1)?, slot(2)?, slot(3)?];
-        let (state, last) = match memory {
-            Memory::Fresh => (None, None),
-            Memory::Leave(State { slots }) => (None, Some(slots)),
-            Memory::Step(State { slots }) => (Some(slots), Some(slots)),
-        };
+        let (state, last) =
+            match memory {
+                Memory::Fresh => (None, None),
+                Memory::Leave(State { slots }) => (None, Some(slots)),
+                Memory::Step(State { slots }) => (Some(slots), Some(slots)),
+                Memory::Carry(state) => {
+                    let own = cell.states().len();
+                    (
+                        Some(state.copied(self.plan, own, |n| {
+                            cell.dtype_of_state(cell.states()[n], dtype)
+                        })),
+                        Some(state.slots),
+                    )
+                }
+            };
         let recurrent = Recurrent {
             cell,
             dtype,
@@ -113,6 +128,9 @@ impl Tape<'_> {
             return of_h.to_rows(self.plan, outputs.y);
         }
         let (outputs, saved) = recurrent.add_forward_saving(self.plan)?;
+        for (from, to) in outputs.state.into_iter().zip(last.into_iter().flatten()) {
+            self.plan.copy(from, to);
+        }
         let out = of_h.to_rows(self.plan, outputs.y)?;
         let accumulates = self.accumulates;
         let mut gradients = Vec::new();

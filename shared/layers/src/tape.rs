@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
+use passes::Documents;
 
 use crate::few::Pending;
 use crate::layers::EPS;
@@ -41,6 +42,8 @@ pub struct Tape<'a> {
     /// Whether they are added to what is there.
     pub(crate) accumulates: bool,
     pub(crate) dropout: Option<Dropouts>,
+    /// Where each window has several documents, how they begin.
+    pub(crate) documents: Option<Documents>,
     /// ε of the norms of whole rows.
     pub(crate) norm_eps: f32,
     /// Rows by which products choose how they are done, where that is not their own number.
@@ -91,7 +94,7 @@ impl<'a> Tape<'a> {
         gradients: Option<Slot>,
     ) -> Self {
         let (prefix, back, layers) = (String::new(), Vec::new(), Vec::new());
-        let (accumulates, dropout, norm_eps, int8) = (false, None, EPS, None);
+        let (accumulates, dropout, documents, norm_eps, int8) = (false, None, None, EPS, None);
         Self {
             plan,
             dtype,
@@ -101,6 +104,7 @@ impl<'a> Tape<'a> {
             gradients,
             accumulates,
             dropout,
+            documents,
             norm_eps,
             choices: None,
             prefix,
@@ -130,6 +134,13 @@ impl<'a> Tape<'a> {
     /// The same, with dropout where the model has one.
     pub fn with_dropout(self, dropout: Option<Dropouts>) -> Self {
         Self { dropout, ..self }
+    }
+
+    /// The same, where a window may have several documents: of what stands in one, a mixer remembers nothing in the next. Mixers that
+    /// cannot begin anew refuse it.
+    #[must_use]
+    pub fn with_documents(self, documents: Option<Documents>) -> Self {
+        Self { documents, ..self }
     }
 
     /// The same, where some matrices are of int8: see [`crate::Quantized`]. There is no backward pass then.
@@ -169,6 +180,7 @@ impl<'a> Tape<'a> {
             gradients,
             accumulates,
             dropout,
+            documents,
             norm_eps,
             choices,
             ..
@@ -191,6 +203,7 @@ impl<'a> Tape<'a> {
                     gradients,
                     accumulates,
                     dropout,
+                    documents,
                     norm_eps,
                     choices,
                     prefix,
@@ -206,6 +219,18 @@ impl<'a> Tape<'a> {
         };
         (self.back, self.dropout, self.pending) = (back, dropout, pending);
         outcome
+    }
+
+    /// Refuses documents within windows, of a mixer that cannot begin anew.
+    pub(crate) fn refuse_documents(&self, mixer: &str) -> Result<(), Error> {
+        match self.documents {
+            None => Ok(()),
+            Some(_) => Err(Error::bad(
+                "mixer of windows with several documents",
+                "the vLSTM, whose forget gate can shut",
+                mixer,
+            )),
+        }
     }
 
     fn full_names(&self, names: &[&str]) -> Vec<String> {

@@ -5,13 +5,14 @@
 //!
 //! An operation is a struct of slots and sizes that adds its launches to a plan: [`RmsNorm`], [`GatedHeadNorm`], [`SwiGlu`],
 //! [`SoftCapGates`], [`Embedding`], [`CrossEntropy`], [`AdamW`], [`SplitHeads`], [`MergeHeads`], [`Rope`], [`AppendToCache`], [`Dropout`], [`Widen`]. Each is also a version of this
-//! stage by itself.
+//! stage by itself. [`Documents`] is a launch beside the gates.
 #![forbid(unsafe_code)]
 
 mod adamw;
 mod append;
 mod checks;
 mod cross_entropy;
+mod documents;
 mod dropout;
 mod embedding;
 mod gates;
@@ -30,6 +31,7 @@ use lab_harness::Stage;
 pub use adamw::{ADAMW, AdamW, Progress};
 pub use append::{APPEND_TO_CACHE, AppendToCache};
 pub use cross_entropy::{CROSS_ENTROPY, CROSS_ENTROPY_BACK, CrossEntropy, CrossEntropyOut};
+pub use documents::Documents;
 pub use dropout::{DROPOUT, Dropout};
 pub use embedding::{EMBEDDING, EMBEDDING_BACK, Embedding, EmbeddingUpstream};
 pub use gates::{Gates, SOFT_CAP_GATES, SOFT_CAP_GATES_BACK, SoftCapGates, SoftCapGatesUpstream};

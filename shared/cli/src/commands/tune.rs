@@ -414,7 +414,7 @@ mod tests {
         };
         let said = of("matmul_warps<float, 128, 128, 8, 64, 64, 8, 8, 4>");
         assert_eq!(said, "does not compile: a warp has 32 lanes: WM WN must be 32 TM TN");
-        let said = of("matmul_warps<float, 256, 256, 64, 64, 64, 16, 8, 4>");
+        let said = of("matmul_warps<float, 128, 128, 64, 64, 32, 8, 8, 4>");
         assert!(
             said.starts_with("does not compile: ") && said.contains("too much shared"),
             "{said}"

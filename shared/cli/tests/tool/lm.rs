@@ -222,6 +222,52 @@ fn a_language_model_in_training_goes_on_as_if_it_never_stopped() {
     lab.refuses(&format!("{killed} --resume"), said);
 }
 
+/// A window that begins with several documents, and rows that are streams; what cannot be is refused by its mixer.
+#[test]
+fn a_language_model_is_trained_on_documents_and_on_streams() {
+    let lab = Lab::new();
+    lab.write("u.txt", TEXT.to_uppercase().repeat(8).as_bytes());
+    let report = lab.json("tokenize t.txt u.txt --end-of-text 256 --out two.tokens");
+    let tokens = 2 * (8 * TEXT.len() + 1);
+    assert_eq!((&report["tokens"], &report["vocabulary"]), (&tokens.into(), &257.into()));
+    lab.refuses(
+        "tokenize t.txt --end-of-text=-1 --out no.tokens",
+        "--end-of-text: expected 0 to 1073741823, got -1",
+    );
+
+    let sizes = TINY.replace("128", "257");
+    let options = format!("two.tokens {sizes} --steps 3 --warm-up 0 --end-of-text 256");
+    lab.says(&format!("train {options} --out m.safetensors"));
+    // Its evaluation begins anew there as well.
+    lab.json("eval m.safetensors two.tokens");
+    let wrong = format!("train {options} --mixer attention --out no.safetensors");
+    lab.refuses(
+        &wrong,
+        "expected vlstm alone, whose forget gate shuts where a document begins, got",
+    );
+
+    let streams = format!("train t.txt {TINY} --steps 2 --warm-up 0 --carry-state");
+    let report = lab.json(&format!("{streams} --mixer slstm --out s.safetensors"));
+    assert!(number(&report["seconds_before"]["first step"]) > 0.0, "{report}");
+    let all = tensor::read(&lab.at("s.safetensors")).unwrap();
+    let kept = |name: &str| all[&format!("training.state.state.0.{name}")].values();
+    assert!(["h", "c", "n", "m"].into_iter().all(|name| kept(name).iter().any(|v| *v != 0.0)));
+    lab.says(&format!("{streams} --mixer slstm --out s.safetensors --resume"));
+    lab.says(&format!("{streams} --dtype bf16 --out v.safetensors"));
+    for (options, said) in [
+        ("--mixer attention", "none that keeps all positions, as attention does, got attention"),
+        ("--dtype f32", "bf16: in f32 no version of the vLSTM leaves its state, got f32"),
+        (
+            "--mixer lstm --batch 40",
+            "windows to train on: expected at least 40, one of each stream",
+        ),
+    ] {
+        let command =
+            format!("{} {options} --out no.safetensors", streams.replace("--batch 1", ""));
+        lab.refuses(&command.replace("  ", " "), said);
+    }
+}
+
 /// A person's Ctrl-C loses no step, and no loss of the steps since the last look.
 #[test]
 fn a_language_model_whose_training_is_interrupted_keeps_where_it_stands() {
@@ -244,7 +290,8 @@ fn a_language_model_whose_training_is_interrupted_keeps_where_it_stands() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
     assert_eq!(status.signal(), Some(libc::SIGINT), "{said}");
-    let known = ["0", "16"].map(|n| format!("stopped behind step {n}; --resume goes on there"));
+    let known =
+        ["0", "1", "17"].map(|n| format!("stopped behind step {n}; --resume goes on there"));
     assert!(known.iter().any(|known| said.contains(known)), "{said}");
     lab.says(&format!("{stopped} --resume"));
     for file in ["safetensors", "log.jsonl"] {

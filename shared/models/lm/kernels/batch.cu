@@ -9,7 +9,8 @@
 // the B from `first` on; the last step may have fewer: the other rows have token 0, and no target. The step is that which comes, in lab/progress.cuh NEXT: the optimizer's first
 // launch makes NOW of it.
 //
-// Work split: a thread a token.
+// Work split: a thread a token, or an element of a state.
+#include "lab/pack.cuh"
 #include "lab/progress.cuh"
 
 using namespace lab;
@@ -26,6 +27,14 @@ __global__ void __launch_bounds__(THREADS)
     long long from = there ? order[window] + n % S : 0;
     inputs[n] = there ? tokens[from] : 0;
     targets[n] = there ? wanted[from] : -1;
+}
+
+// Before the first step of an epoch, streams have read nothing: each element of a state is `value` then.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    begin_streams(const long long* __restrict__ counts, T* __restrict__ state, long long elements, float value) {
+    long long n = blockIdx.x * 1ll * THREADS + threadIdx.x;
+    if (n < elements && counts[COUNTS + STEP] == 0) state[n] = from_math<T>(value);
 }
 
 // By one thread.

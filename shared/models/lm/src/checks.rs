@@ -3,10 +3,11 @@
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::suite::{Check, Suite};
 use lab_harness::{Tensors, distance_beside};
-use lab_layers::Init;
 
+use crate::check_data::{norm, recurrent, small, spread, tempfile_directory, tokens};
 use crate::draw_checks;
 use crate::reference::{last_logits, loss_and_gradients};
+use crate::stream_checks;
 use crate::{
     Batch, Batched, Config, Decoded, Decoder, Evaluated, Evaluator, Mixer, Mixers, Model, Sampler,
     SavedState, Schedule, Tokens, Trainer, Writer,
@@ -26,6 +27,30 @@ static CHECKS: &[Check] = &[
         run: gradients_are_of_what_dropout_has_left,
     },
     Check { name: "a_resumed_training_is_the_same", run: a_resumed_training_is_the_same },
+    Check {
+        name: "a_second_document_is_learnt_as_alone",
+        run: stream_checks::a_second_document_is_learnt_as_alone,
+    },
+    Check {
+        name: "two_windows_are_one_that_is_as_long",
+        run: stream_checks::two_windows_are_one_that_is_as_long,
+    },
+    Check {
+        name: "a_gradient_behind_a_state_is_that_of_the_loss",
+        run: stream_checks::a_gradient_behind_a_state_is_that_of_the_loss,
+    },
+    Check {
+        name: "tokens_behind_the_last_target_change_no_gradient",
+        run: stream_checks::tokens_behind_the_last_target_change_no_gradient,
+    },
+    Check {
+        name: "a_training_of_streams_is_resumed",
+        run: stream_checks::a_training_of_streams_is_resumed,
+    },
+    Check {
+        name: "documents_and_streams_are_refused_where_they_cannot_be",
+        run: stream_checks::documents_and_streams_are_refused_where_they_cannot_be,
+    },
     Check { name: "a_writer_reads_as_the_model_does", run: a_writer_reads_as_the_model_does },
     Check { name: "sequences_are_decoded_as_alone", run: sequences_are_decoded_as_alone },
     Check {
@@ -56,11 +81,6 @@ static CHECKS: &[Check] = &[
     Check { name: "what_cannot_be_trained_is_refused", run: what_cannot_be_trained_is_refused },
 ];
 
-/// Two blocks, three words that no eight divides.
-fn small() -> Model {
-    Model { hidden: 48, ..Model::xlstm(19, 64, 2, 2) }
-}
-
 /// The same sizes, with attention in the second block, whose two heads share keys and values.
 fn mixed() -> Model {
     small().with_mixers("1 vlstm : 1 attention".parse().expect("a pattern"), Some(1))
@@ -69,44 +89,6 @@ fn mixed() -> Model {
 /// One block, with attention whose heads share nothing, and one matrix for what comes in and what goes out.
 fn attention() -> Model {
     Model { blocks: 1, tied: true, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
-}
-
-/// An LSTM and an sLSTM.
-fn recurrent() -> Model {
-    Model { hidden: 24, ..Model::xlstm(19, 32, 2, 2) }
-        .with_mixers("lstm : slstm".parse().expect("a pattern"), None)
-}
-
-fn tokens(len: usize, words: usize) -> Tokens {
-    let id = |n: usize| ((n * n / 3 + n % 7 * 5) % words) as i32;
-    Tokens::of_ids((0..len).map(id).collect())
-}
-
-/// Parameters none of which is as nothing to the loss: gates that open, norms that are not all alike.
-fn spread(model: &Model, seed: u64) -> Tensors {
-    let parameters = model.parameters();
-    let mut all = parameters.initial(seed);
-    let other = model.parameters();
-    let other = lab_layers::Parameters::new(
-        other
-            .iter()
-            .map(|p| lab_layers::Parameter { init: Init::Normal(0.1), ..p.clone() })
-            .collect(),
-    );
-    let noise = other.initial(seed + 1);
-    for (name, tensor) in &mut all {
-        let is_gate = name.ends_with("igate_preact.bias");
-        let base = if is_gate { vec![0.0; tensor.len()] } else { tensor.values() };
-        let values: Vec<f64> = base.iter().zip(noise[name].values()).map(|(a, b)| a + b).collect();
-        // What halves hold as well: the reference is of the same model in both types.
-        let values = lab_harness::Tensor::rounded(DType::BF16, &tensor.shape, &values).values();
-        *tensor = lab_harness::Tensor::rounded(DType::F32, &tensor.shape, &values);
-    }
-    all
-}
-
-fn norm(values: &[f64]) -> f64 {
-    values.iter().map(|v| v * v).sum::<f64>().sqrt()
 }
 
 /// The loss and each gradient of a first step, in both types; the last batch is not full. In one piece; and in two parts, each with its
@@ -241,13 +223,6 @@ fn a_resumed_training_is_the_same(device: &Device) {
     assert!(whole.checkpoint().unwrap() == second.checkpoint().unwrap());
 }
 
-fn tempfile_directory() -> std::path::PathBuf {
-    let name = format!("lab-lm-{}-{:?}", std::process::id(), std::thread::current().id());
-    let directory = std::env::temp_dir().join(name.replace(['(', ')'], ""));
-    std::fs::create_dir_all(&directory).unwrap();
-    directory
-}
-
 /// Token by token, in one piece, and as windows of an evaluation. Of two mixers, of attention alone, and of what goes step by step.
 fn a_writer_reads_as_the_model_does(device: &Device) {
     for model in [mixed(), attention(), recurrent()] {
@@ -260,7 +235,15 @@ fn assert_writes_as_it_reads(device: &Device, model: Model) {
     let data = tokens(34, model.vocabulary);
     for (dtype, bound) in [(DType::F32, 2e-4), (DType::BF16, 0.25)] {
         let window = 33;
-        let of = Evaluated { model, parameters: &parameters, dtype, batch: 2, window, data: &data };
+        let of = Evaluated {
+            model,
+            parameters: &parameters,
+            dtype,
+            batch: 2,
+            window,
+            data: &data,
+            document: None,
+        };
         let mut evaluator = Evaluator::of_logits(device, of).unwrap();
         let logits = evaluator.logits(&[0]).unwrap().values();
         let row = |t: usize| &logits[t * model.vocabulary..][..model.vocabulary];
@@ -318,7 +301,15 @@ fn assert_learns(device: &Device, model: Model) {
     assert!(first > 4.0 && last < 0.2, "{first} to {last}");
     let parameters = trainer.parameters().unwrap();
     let Config { dtype, batch, window, .. } = config;
-    let of = Evaluated { model, parameters: &parameters, dtype, batch, window, data: &data };
+    let of = Evaluated {
+        model,
+        parameters: &parameters,
+        dtype,
+        batch,
+        window,
+        data: &data,
+        document: None,
+    };
     let mut evaluator = Evaluator::of_losses(device, of).unwrap();
     let evaluated = evaluator.mean_loss(&starts).unwrap();
     assert!(evaluated < 1.2 * last + 0.01, "{evaluated} for {last}");
@@ -653,7 +644,15 @@ fn int8_chooses_what_its_reference_chooses(device: &Device) {
         // Many rows: matrices are made f32 first.
         let data = Tokens::of_ids([&tokens[..], &[0; 20]].concat());
         let window = 20;
-        let evaluated = Evaluated { model, parameters: &own, dtype, batch: 1, window, data: &data };
+        let evaluated = Evaluated {
+            model,
+            parameters: &own,
+            dtype,
+            batch: 1,
+            window,
+            data: &data,
+            document: None,
+        };
         let logits = Evaluator::of_logits(device, evaluated).unwrap().logits(&[0]).unwrap();
         let expected = last_logits(&model, &exact, &data.ids[..window]);
         let row = &logits.values()[(window - 1) * model.vocabulary..];

@@ -5,6 +5,8 @@ use lab_harness::Error;
 use lab_training::{Configuration, Course, Optimizer, Schedule, count, positive, share};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::{Mixer, Model};
+
 /// How to train: AdamW, in windows of a stream of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Config {
@@ -32,6 +34,14 @@ pub struct Config {
     /// Whether the windows come as they stand in the data, for data that has been shuffled already; else in another order in each epoch.
     #[serde(default, skip_serializing_if = "is_false")]
     pub in_order: bool,
+    /// The token that each document begins with, where a window may have several: of what stands in one, nothing is left in the next.
+    /// It is the last target of the document before, and is read as the first of the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<i32>,
+    /// Whether a window begins with the states that the one before it in its row has left: rows are streams then, see
+    /// [`Tokens::streams`](crate::Tokens::streams). No gradient goes from window to window.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub carry_state: bool,
     /// How fast.
     pub schedule: Schedule,
     /// Of both moments.
@@ -55,6 +65,8 @@ impl Default for Config {
             dtype: DType::F32,
             seed: 0,
             in_order: false,
+            document: None,
+            carry_state: false,
             schedule: Schedule::constant(1e-3),
             betas: [0.9, 0.95],
             weight_decay: 0.1,
@@ -97,6 +109,53 @@ impl Config {
     /// Windows of a step, those of all of its parts.
     pub fn windows_of_step(&self) -> usize {
         self.batch * self.accumulate
+    }
+
+    /// Refuses documents and streams that a model does not take, and windows that are none of streams.
+    ///
+    /// # Errors
+    /// [`Error::Bad`] with the first of it, which names the mixer.
+    pub(crate) fn check_for(&self, model: &Model, starts: &[usize]) -> Result<(), Error> {
+        let mixers = model.mixers;
+        if let Some(document) = self.document {
+            model.check_tokens(&[document])?;
+            let others = [Mixer::Attention, Mixer::Lstm, Mixer::Slstm];
+            if others.into_iter().any(|mixer| mixers.has(mixer)) {
+                let expected = "vlstm alone, whose forget gate shuts where a document begins";
+                return Err(Error::bad("mixer of windows with documents", expected, mixers));
+            }
+        }
+        if !self.carry_state {
+            return Ok(());
+        }
+        if mixers.has(Mixer::Attention) {
+            let expected = "none that keeps all positions, as attention does";
+            return Err(Error::bad("mixer whose state is carried", expected, mixers));
+        }
+        if mixers.has(Mixer::Vlstm) && self.dtype == DType::F32 {
+            let expected = "bf16: in f32 no version of the vLSTM leaves its state";
+            return Err(Error::bad(
+                "dtype of a training that carries states",
+                expected,
+                self.dtype,
+            ));
+        }
+        if !self.in_order {
+            return Err(Error::bad("windows of streams", "those in order", "shuffled ones"));
+        }
+        let rows = self.windows_of_step();
+        if !starts.len().is_multiple_of(rows) {
+            let expected = format!("a multiple of {rows}, as a step has rows");
+            return Err(Error::bad("windows of streams", expected, starts.len()));
+        }
+        let goes_on = |at: &usize| starts[*at] == starts[at - rows] + self.window;
+        match (rows..starts.len()).find(|at| !goes_on(at)) {
+            None => Ok(()),
+            Some(at) => {
+                let expected = (starts[at - rows] + self.window).to_string();
+                Err(Error::bad(format!("start of window {at}"), expected, starts[at]))
+            }
+        }
     }
 
     /// Refuses what no training can be done with.

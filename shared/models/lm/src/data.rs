@@ -32,6 +32,13 @@ impl Tokens {
         (0..self.ids.len().saturating_sub(window)).step_by(window.max(1)).collect()
     }
 
+    /// The same windows as so many streams, in the order in which steps take them: row by row of a step, and of each row the window
+    /// behind that of the step before. What is left over, less than a window of each stream, nobody reads.
+    pub fn streams(windows: &[usize], rows: usize) -> Vec<usize> {
+        let steps = windows.len() / rows.max(1);
+        (0..steps).flat_map(|step| (0..rows).map(move |row| windows[row * steps + step])).collect()
+    }
+
     /// Refuses tokens that a model of so many words does not know, and windows that end past the last target.
     pub(crate) fn check(
         &self,
@@ -75,12 +82,21 @@ impl Tokens {
     pub(crate) fn digest(&self, starts: &[usize]) -> String {
         let mut hash = Sha256::new();
         hash.update(format!("tokens {};", self.ids.len()));
-        self.ids.iter().for_each(|id| hash.update(id.to_le_bytes()));
+        update(&mut hash, &self.ids);
         if let Some(targets) = &self.targets {
             hash.update(";targets;");
-            targets.iter().for_each(|id| hash.update(id.to_le_bytes()));
+            update(&mut hash, targets);
         }
         starts.iter().for_each(|&start| hash.update((start as u64).to_le_bytes()));
         format!("{:x}", hash.finalize())
+    }
+}
+
+/// Adds ids, each as its four bytes from the lowest on: many at once, for a text has millions.
+fn update(hash: &mut Sha256, ids: &[i32]) {
+    if cfg!(target_endian = "little") {
+        hash.update(bytemuck::cast_slice::<i32, u8>(ids));
+    } else {
+        ids.iter().for_each(|id| hash.update(id.to_le_bytes()));
     }
 }

@@ -141,6 +141,20 @@ impl Decoder {
         self.step.borrow_mut().write(self.tokens, &Tensor::new(&[self.batch], tokens))
     }
 
+    /// All sequences have read so many tokens: for a timing, which asks for no more than that attention reads as many keys and values. They are
+    /// what was there, zeros at first.
+    ///
+    /// # Errors
+    /// Attention has no room for them.
+    pub fn pretend_read(&mut self, tokens: usize) -> Result<(), Error> {
+        if tokens > self.room {
+            let expected = format!("at most {}, as there is room for", self.room);
+            return Err(Error::bad("tokens that were read", expected, tokens));
+        }
+        self.read = tokens;
+        Ok(())
+    }
+
     /// Reads the tokens that are to come; the likeliest behind them, which come next.
     ///
     /// # Errors

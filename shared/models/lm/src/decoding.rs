@@ -22,6 +22,15 @@ fn names_of_state(mixer: Mixer) -> &'static [&'static str] {
     }
 }
 
+/// The type of a state of this name, in a run of a type.
+pub(crate) fn dtype_of_state(mixer: Mixer, name: &str, dtype: DType) -> DType {
+    match mixer {
+        Mixer::Vlstm => DType::F32,
+        Mixer::Slstm => RecurrentCell::Slstm.dtype_of_state(name, dtype),
+        Mixer::Attention | Mixer::Lstm => dtype,
+    }
+}
+
 /// What the blocks remember.
 pub(crate) struct Blocks {
     pub(crate) states: Vec<State>,
@@ -42,20 +51,17 @@ impl Blocks {
         let lengths = plan.state_of_zeros(LENGTHS, DType::I32, &[batch]);
         let of_block = |n: usize| {
             let mixer = model.mixers.of_block(n);
-            let (dtype, sizes) = match mixer {
-                Mixer::Vlstm => (DType::F32, [sizes[0], sizes[1], sizes[2], 0]),
+            let sizes = match mixer {
+                Mixer::Vlstm => [sizes[0], sizes[1], sizes[2], 0],
                 // Other mixers have room for anything.
-                Mixer::Attention => (dtype, [model.key_heads() * room * values; 4]),
-                Mixer::Lstm | Mixer::Slstm => (dtype, [heads * values; 4]),
+                Mixer::Attention => [model.key_heads() * room * values; 4],
+                Mixer::Lstm | Mixer::Slstm => [heads * values; 4],
             };
             // Those that a mixer has, and behind them what attention reads its length from.
             let mut slots = [lengths; 4];
             for (slot, (name, len)) in slots.iter_mut().zip(names_of_state(mixer).iter().zip(sizes))
             {
-                let dtype = match mixer {
-                    Mixer::Slstm => RecurrentCell::Slstm.dtype_of_state(name, dtype),
-                    _ => dtype,
-                };
+                let dtype = dtype_of_state(mixer, name, dtype);
                 *slot = plan.state_of_zeros(&format!("state.{n}.{name}"), dtype, &[batch * len]);
             }
             State { slots }

@@ -4,7 +4,7 @@ use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::COUNTS;
 use lab_harness::{Binding, Error, Tensor, Tensors};
-use lab_layers::{HeadLoss, Memory, Tape};
+use lab_layers::{Documents, HeadLoss, Memory, Tape};
 use lab_training::Step as _;
 
 use crate::step::{Share, TARGETS, add_data, add_windows};
@@ -44,6 +44,8 @@ pub struct Evaluated<'a> {
     pub window: usize,
     /// What the windows are of.
     pub data: &'a Tokens,
+    /// The token that documents begin with, where a window may have several: see [`Config::document`].
+    pub document: Option<i32>,
 }
 
 /// A plan that is not bound yet, and what its evaluator has of it.
@@ -75,15 +77,22 @@ impl Evaluator {
     /// # Errors
     /// Tokens with targets of their own; what the device says.
     pub fn beside(trainer: &Trainer, batch: usize) -> Result<Self, Error> {
-        let (model, Config { dtype, window, .. }) = (*trainer.model(), *trainer.config());
+        let (model, config) = (*trainer.model(), *trainer.config());
+        let Config { dtype, window, document, .. } = config;
         let step = trainer.step();
         let plan = step.binding().plan();
         check_targets(plan.slot(TARGETS).is_some())?;
         let tokens = plan.slot(TOKENS).expect("those of the training").len();
         let add_head: AddHead<'_> = &|tape, y, targets| add_losses(tape, &model, y, targets);
         let store = Store::new(&model, false);
-        let Planned { plan, order, out } =
-            planned(plan.device(), &model, &store, dtype, [batch, window], tokens, add_head)?;
+        let Planned { plan, order, out } = planned(
+            plan.device(),
+            (&model, &store),
+            (dtype, document),
+            [batch, window],
+            tokens,
+            add_head,
+        )?;
         let binder = step.share_tokens(plan.bind(), TOKENS)?;
         let binding = step.share_weights(binder, WEIGHTS)?.finish()?;
         Ok(Self { binding, model, batch, window, order, out })
@@ -102,12 +111,19 @@ impl Evaluator {
     }
 
     fn new(device: &Device, of: Evaluated<'_>, add_head: AddHead<'_>) -> Result<Self, Error> {
-        let Evaluated { model, parameters, dtype, batch, window, data } = of;
+        let Evaluated { model, parameters, dtype, batch, window, data, document } = of;
         model.check()?;
+        Config { document, ..Config::default() }.check_for(&model, &[])?;
         let store = Store::of(&model, parameters)?;
         data.check(model.vocabulary, &[0], window)?;
-        let Planned { plan, order, out } =
-            planned(device, &model, &store, dtype, [batch, window], data.ids.len(), add_head)?;
+        let Planned { plan, order, out } = planned(
+            device,
+            (&model, &store),
+            (dtype, document),
+            [batch, window],
+            data.ids.len(),
+            add_head,
+        )?;
         let tokens = Tensor::new(&[data.ids.len()], &data.ids);
         let arenas = store.pack(dtype, parameters);
         let binding = upload(plan.bind().upload(TOKENS, &tokens)?, &arenas)?.finish()?;
@@ -175,9 +191,8 @@ fn check_targets(has_targets: bool) -> Result<(), Error> {
 
 fn planned(
     device: &Device,
-    model: &Model,
-    store: &Store,
-    dtype: DType,
+    (model, store): (&Model, &Store),
+    (dtype, document): (DType, Option<i32>),
     [batch, window]: [usize; 2],
     tokens: usize,
     add_head: AddHead<'_>,
@@ -188,7 +203,9 @@ fn planned(
     let counts = plan.zeros(DType::I64, 2 * COUNTS);
     let (weights, int8) = store.add(&mut plan, dtype);
     let windows = add_windows(&mut plan, data, order, counts, window, Share::all(batch))?;
-    let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None).with_int8(int8);
+    let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None)
+        .with_int8(int8)
+        .with_documents(document.map(|first| Documents { tokens: windows.inputs, first }));
     let y = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
     let out = add_head(&mut tape, y, windows.targets)?;
     Ok(Planned { plan, order, out })

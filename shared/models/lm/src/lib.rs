@@ -8,6 +8,7 @@
 
 mod batch;
 mod bucket;
+mod check_data;
 mod checkpoint;
 mod checks;
 mod config;
@@ -28,6 +29,8 @@ mod sample;
 mod saved_state;
 mod step;
 mod store;
+mod stream_checks;
+mod streams;
 mod tokenizer;
 mod tokens;
 mod write;
@@ -47,7 +50,7 @@ pub use decoder::{Bytes, Decoded, Decoder, MOST_SEQUENCES};
 pub use evaluate::{Evaluated, Evaluator};
 pub use int8_file::Int8File;
 pub use interchange::Pretrained;
-pub use lab_training::{Decay, Epoch, Error, Position, Ranks, Schedule};
+pub use lab_training::{Decay, Epoch, Error, Phase, Position, Ranks, Schedule};
 pub use load::{Loaded, tokenizer_file};
 pub use mixers::{Mixer, Mixers};
 pub use model::Model;

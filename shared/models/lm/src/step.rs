@@ -1,18 +1,20 @@
 //! A training step: its slots, and what it launches.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use lab_device::{Collective, Communicator, DType, Device, Launch};
 use lab_harness::binding::StepTime;
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Binder, Binding, Error, Tensor, Tensors, arguments};
-use lab_layers::{Dropouts, HeadLoss, Memory, Parameters, Tape};
+use lab_layers::{Documents, Dropouts, HeadLoss, Parameters, Tape};
 use lab_training::{self as training, EpochSlots, Position, Ranks};
 use passes::{AdamW, CrossEntropy, Progress};
 
 use crate::config::EPS;
 use crate::kernels;
+use crate::streams::Streams;
 use crate::{Config, Model, Tokens};
 
 /// A binding with what the host reads and writes of it.
@@ -22,6 +24,9 @@ pub struct Step {
     slots: Slots,
     /// Where each rank has only its part of the optimizer's state.
     shards: Option<(Shard, Arc<Communicator>)>,
+    /// What it hands to the next, where states are carried.
+    streams: Streams,
+    phases: Vec<training::Phase>,
 }
 
 /// This rank's part of an arena, of which each rank has as many elements.
@@ -178,7 +183,7 @@ impl Step {
         model.check()?;
         config.check()?;
         let parameters = model.parameters();
-        let (plan, _) = plan(
+        let Planned { plan, .. } = plan(
             device,
             model,
             config,
@@ -261,6 +266,13 @@ impl Step {
     }
 }
 
+/// The plan of a step, and what the host has of it.
+struct Planned {
+    plan: Plan,
+    slots: Slots,
+    streams: Streams,
+}
+
 /// The plan of a step on so many tokens, of an epoch of so many windows; of one rank of several where there is a communicator.
 fn plan(
     device: &Device,
@@ -270,7 +282,7 @@ fn plan(
     [tokens, windows]: [usize; 2],
     has_targets: bool,
     ranks: Option<&Ranks>,
-) -> Result<(Plan, Slots), Error> {
+) -> Result<Planned, Error> {
     let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
     let shards = ranks.filter(|ranks| ranks.shard_optimizer);
     let shard = shards.map(|ranks| Shard::new(parameters.len(), &ranks.communicator));
@@ -317,6 +329,7 @@ fn plan(
     // What one rank drops says nothing about what another does.
     let seed = config.seed.wrapping_add((rank as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let (rate, step) = (config.dropout, progress.steps_taken());
+    let streams = Streams::add(&mut plan, model, config, counts)?;
     let mut first_of_part = 0;
     let mut dropouts = Dropouts { rate, seed, step, next: 0 };
     for part in 0..accumulate {
@@ -328,7 +341,8 @@ fn plan(
             tape = tape.accumulating();
         }
         let inputs = of_part(windows.inputs);
-        let y = model.forward(&mut tape, inputs, [batch, window], |_| Memory::Fresh)?;
+        tape = tape.with_documents(documents(config, inputs));
+        let y = model.forward(&mut tape, inputs, [batch, window], |n| streams.memory(part, n))?;
         let head = HeadLoss {
             targets: of_part(windows.targets),
             vocabulary: model.vocabulary,
@@ -379,7 +393,13 @@ fn plan(
         plan.together(ranks, Collective::AllGather, &[(shard.of(weights), weights)])?;
     }
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
-    Ok((plan, Slots { of_epoch, masters, gradients, moments }))
+    let slots = Slots { of_epoch, masters, gradients, moments };
+    Ok(Planned { plan, slots, streams })
+}
+
+/// How the documents of these tokens begin, where a window may have several.
+pub(crate) fn documents(config: &Config, tokens: Slot) -> Option<Documents> {
+    config.document.map(|first| Documents { tokens, first })
 }
 
 impl training::Step for Step {
@@ -395,6 +415,7 @@ impl training::Step for Step {
     ) -> Result<(), training::Error> {
         model.check()?;
         config.check()?;
+        config.check_for(model, starts)?;
         training::parameters_fit(model.parameters().iter().map(|p| p.shape.clone()))?;
         Ok(data.check(model.vocabulary, starts, config.window)?)
     }
@@ -431,9 +452,17 @@ impl training::Step for Step {
         all: &Tensors,
         ranks: Option<&Ranks>,
     ) -> Result<Self, training::Error> {
+        if let Some(ranks) = ranks.filter(|_| config.carry_state) {
+            let expected = "1 where states are carried: a checkpoint has those of one rank";
+            return Err(Error::bad("ranks", expected, ranks.communicator.world()).into());
+        }
         let parameters = model.parameters();
         let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
-        let (plan, slots) = plan(device, model, config, &parameters, sizes, has_targets, ranks)?;
+        let begun = Instant::now();
+        let Planned { plan, slots, streams } =
+            plan(device, model, config, &parameters, sizes, has_targets, ranks)?;
+        let planned = begun.elapsed();
+        let begun = Instant::now();
         let shards = ranks.filter(|ranks| ranks.shard_optimizer).map(|ranks| {
             let communicator = Arc::clone(&ranks.communicator);
             (Shard::new(parameters.len(), &communicator), communicator)
@@ -446,6 +475,8 @@ impl training::Step for Step {
             masters = if copy.is_some() { shard.cut(masters) } else { shard.pad(masters) };
             copy = copy.map(|copy| shard.pad(copy));
         }
+        let packed = begun.elapsed();
+        let begun = Instant::now();
         let mut binder = plan.bind().upload(TOKENS, &tokens)?.upload(MASTERS, &masters)?;
         if let Some(targets) = &targets {
             binder = binder.upload(TARGETS, targets)?;
@@ -453,7 +484,27 @@ impl training::Step for Step {
         if let Some(copy) = &copy {
             binder = binder.upload(WEIGHTS, copy)?;
         }
-        Ok(Self { binding: binder.finish()?, parameters, slots, shards })
+        let binding = binder.finish()?;
+        let phases = vec![
+            ("plan", planned),
+            ("parameters in order", packed),
+            ("memory of the device", begun.elapsed()),
+        ];
+        Ok(Self { binding, parameters, slots, shards, streams, phases })
+    }
+
+    fn load(
+        device: &Device,
+        model: &Model,
+        config: &Config,
+        data: &Tokens,
+        windows: usize,
+        ranks: Option<&Ranks>,
+    ) -> Result<(), training::Error> {
+        // The plan loads them; it is made again when the parameters are there, in milliseconds.
+        let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
+        plan(device, model, config, &model.parameters(), sizes, has_targets, ranks)?;
+        Ok(())
     }
 
     fn binding(&self) -> &Binding {
@@ -478,10 +529,22 @@ impl training::Step for Step {
         Ok(self.parameters.unpack(&self.arena(gradients)))
     }
 
+    fn phases(&self) -> &[training::Phase] {
+        &self.phases
+    }
+
     fn moments(&self) -> Result<[Tensors; 2], training::Error> {
         let [first, second] = self.slots.moments;
         let read = |name, slot| Ok::<_, Error>(self.parameters.unpack(&self.whole(name, slot)?));
         Ok([read(MOMENTS[0], first)?, read(MOMENTS[1], second)?])
+    }
+
+    fn states(&self) -> Result<Tensors, training::Error> {
+        Ok(self.streams.read(&self.binding)?)
+    }
+
+    fn write_states(&mut self, states: &Tensors) -> Result<(), training::Error> {
+        Ok(self.streams.write(&mut self.binding, states)?)
     }
 
     fn write_moments(&mut self, moments: [&Tensors; 2]) -> Result<(), training::Error> {

@@ -55,9 +55,16 @@ fn bad(what: impl Into<String>, expected: impl Into<String>, got: impl ToString)
 }
 
 /// What is trained, as its checkpoints need it.
-pub trait Trained: Copy + Debug + PartialEq + Serialize + DeserializeOwned {
+pub trait Trained: Copy + Debug + PartialEq + Send + Sync + Serialize + DeserializeOwned {
     /// How it is trained.
-    type Config: Configuration + Copy + Debug + PartialEq + Serialize + DeserializeOwned;
+    type Config: Configuration
+        + Copy
+        + Debug
+        + PartialEq
+        + Send
+        + Sync
+        + Serialize
+        + DeserializeOwned;
     /// The stage, and the key of the metadata.
     const STAGE: &'static str;
 
@@ -72,7 +79,7 @@ pub trait Trained: Copy + Debug + PartialEq + Serialize + DeserializeOwned {
 ///
 /// Its file is one of safetensors: the parameters by their names; `optimizer.first.NAME` and
 /// `optimizer.second.NAME`, Adam's moments, the first of which is the velocity of SGD, where the optimizer
-/// has them; and `training.…`, where it stands. What is no tensor is in the metadata under the stage's
+/// has them; `training.state.NAME`, what a step hands to the next; and `training.…`, where it stands. What is no tensor is in the metadata under the stage's
 /// name, as JSON. `training.sha256` is a checksum of all that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint<M: Trained> {
@@ -90,6 +97,8 @@ pub struct Checkpoint<M: Trained> {
     pub first: Tensors,
     /// Its second moments.
     pub second: Tensors,
+    /// What a step hands to the next beside these: states of streams.
+    pub states: Tensors,
     /// As the device has them, `Count` of `lab/progress.cuh`: what is, and what will be.
     pub counts: Vec<i64>,
     /// Likewise, `Number` of it.
@@ -117,6 +126,7 @@ const FORMAT: u32 = 2;
 const CHECKSUM: &str = "training.sha256";
 const FIRST: &str = "optimizer.first.";
 const SECOND: &str = "optimizer.second.";
+const STATE: &str = "training.state.";
 const PROGRESS: [&str; 3] = ["training.counts", "training.numbers", "training.losses"];
 
 /// SHA-256 of what the metadata say of the training, the `header`, and of all other tensors: 32 bytes. For who
@@ -167,9 +177,12 @@ impl<M: Trained> Checkpoint<M> {
         ];
         // Where they are: the moments alone are twice the parameters.
         let mut all: Vec<(String, &Tensor)> = Vec::new();
-        for (prefix, tensors) in
-            [("", &self.parameters), (FIRST, &self.first), (SECOND, &self.second)]
-        {
+        for (prefix, tensors) in [
+            ("", &self.parameters),
+            (FIRST, &self.first),
+            (SECOND, &self.second),
+            (STATE, &self.states),
+        ] {
             all.extend(tensors.iter().map(|(name, t)| (format!("{prefix}{name}"), t)));
         }
         all.extend(PROGRESS.map(str::to_owned).into_iter().zip(&progress));
@@ -187,6 +200,21 @@ impl<M: Trained> Checkpoint<M> {
         })
     }
 
+    /// The same without parameters and moments: before its first step, a training is what its configuration says. The file of it
+    /// is small. A training goes on from it ([`Checkpoint::read_to_resume`]); a model it is not.
+    #[must_use]
+    pub fn beginning(self) -> Self {
+        let [parameters, first, second, states] = [(); 4].map(|()| Tensors::new());
+        Self { parameters, first, second, states, ..self }
+    }
+
+    /// Whether it is such a beginning.
+    pub fn is_bare(&self) -> bool {
+        let Position { epoch, step, .. } = self.position;
+        let holds_none = [&self.parameters, &self.first, &self.second].iter().all(|t| t.is_empty());
+        (epoch, step) == (0, 0) && holds_none
+    }
+
     /// Reads it.
     ///
     /// # Errors
@@ -198,11 +226,33 @@ impl<M: Trained> Checkpoint<M> {
         Self::of_file(path, all, &notes)
     }
 
+    /// The same, or what [`Checkpoint::beginning`] has left: what a training can go on from.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read`].
+    pub fn read_to_resume(path: &Path) -> Result<Self, Error> {
+        let (all, notes) = tensor::read_with_notes(path)?;
+        Self::of_any_file(path, all, &notes)
+    }
+
     /// The same of a file that has been read: its tensors, and the texts of its metadata.
     ///
     /// # Errors
     /// As [`Checkpoint::read`].
     pub fn of_file(
+        path: &Path,
+        all: Tensors,
+        notes: &BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
+        let checkpoint = Self::of_any_file(path, all, notes)?;
+        if checkpoint.is_bare() {
+            let expected = "those of a training that was kept behind its first step";
+            return Err(bad(format!("parameters of {}", path.display()), expected, "none"));
+        }
+        Ok(checkpoint)
+    }
+
+    fn of_any_file(
         path: &Path,
         mut all: Tensors,
         notes: &BTreeMap<String, String>,
@@ -230,7 +280,7 @@ impl<M: Trained> Checkpoint<M> {
             };
             names.into_iter().map(take).collect::<Tensors>()
         };
-        let [first, second] = [FIRST, SECOND].map(&mut moments);
+        let [first, second, states] = [FIRST, SECOND, STATE].map(&mut moments);
         let mut progress = |name: &str, dtype: DType, len: usize| match all.remove(name) {
             Some(t) if t.dtype == dtype && t.shape == [len] => Ok(t),
             other => {
@@ -253,6 +303,7 @@ impl<M: Trained> Checkpoint<M> {
             notes,
             first,
             second,
+            states,
             counts: counts.values().into_iter().map(|v| v as i64).collect(),
             numbers: numbers.values(),
             losses: losses.values(),
@@ -305,7 +356,10 @@ impl<M: Trained> Checkpoint<M> {
     /// # Errors
     /// As [`Trained::check`]; a position that its counts do not have.
     pub fn check(&self) -> Result<(), Error> {
-        M::check(self)?;
+        // The first step finds out about the rest: nothing of it is in the file.
+        if !self.is_bare() {
+            M::check(self)?;
+        }
         let Self { position, counts, numbers, .. } = self;
         let Position { epoch, step, steps_per_epoch } = *position;
         let taken = epoch.checked_mul(steps_per_epoch).and_then(|t| t.checked_add(step));

@@ -14,5 +14,5 @@ pub use checkpoint::{BadCheckpoint, Checkpoint, Position, Trained, checksum};
 pub use course::{Configuration, Course};
 pub use error::Error;
 pub use settings::{Decay, Optimizer, Schedule, count, parameters_fit, positive, share};
-pub use trainer::{Epoch, EpochSlots, Ranks, Step, Trainer};
+pub use trainer::{Epoch, EpochSlots, Phase, Ranks, Step, Trainer};
 pub use update::Update;

@@ -126,6 +126,21 @@ pub trait Step: Sized {
         }
     }
 
+    /// Loads what [`Step::of_rank`] would load: while this goes on, the first parameters are drawn.
+    ///
+    /// # Errors
+    /// As [`Step::of_rank`].
+    fn load(
+        _device: &Device,
+        _model: &Self::Model,
+        _config: &<Self::Model as Trained>::Config,
+        _data: &Self::Data,
+        _samples: usize,
+        _ranks: Option<&Ranks>,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Its launches, with their memory.
     fn binding(&self) -> &Binding;
 
@@ -147,11 +162,32 @@ pub trait Step: Sized {
     /// The device's.
     fn gradients(&self) -> Result<Tensors, Error>;
 
+    /// What was done to make it, in its order.
+    fn phases(&self) -> &[Phase] {
+        &[]
+    }
+
     /// Both moments of the optimizer, by the parameters' names; none where it has none.
     ///
     /// # Errors
     /// The device's.
     fn moments(&self) -> Result<[Tensors; 2], Error>;
+
+    /// What a step hands to the next beside parameters and moments, by name; mostly nothing.
+    ///
+    /// # Errors
+    /// The device's.
+    fn states(&self) -> Result<Tensors, Error> {
+        Ok(Tensors::new())
+    }
+
+    /// Takes such states; none other than [`Step::states`] has.
+    ///
+    /// # Errors
+    /// One is missing, or of another size; the device's.
+    fn write_states(&mut self, _states: &Tensors) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Takes these moments.
     ///
@@ -193,7 +229,12 @@ pub struct Trainer<S: Step> {
     ranks: Option<Ranks>,
     /// How long the slowest step took so far.
     slowest: Option<Duration>,
+    /// What was done before the first step.
+    phases: Vec<Phase>,
 }
+
+/// What was done before the first step, and how long it took.
+pub type Phase = (&'static str, Duration);
 
 /// Refuses ranks that would not train one model together.
 fn check_same<M: Trained>(
@@ -282,8 +323,17 @@ impl<S: Step + 'static> Trainer<S> {
         S::check(&model, &config, data, starts)?;
         let position = Position { epoch: 0, step: 0, steps_per_epoch: 0 };
         check_same_position(ranks.as_ref(), position, None)?;
-        let first = S::initial(&model, &config);
-        let trainer = Self::checked(device, model, config, data, starts, &first, ranks)?;
+        let begun = Instant::now();
+        let (first, loaded) = std::thread::scope(|scope| {
+            let first = scope.spawn(|| S::initial(&model, &config));
+            let loaded = S::load(device, &model, &config, data, starts.len(), ranks.as_ref());
+            let loaded = loaded.map(|()| begun.elapsed());
+            (first.join().expect("numbers are drawn"), loaded)
+        });
+        let loaded = loaded?;
+        let drawn = begun.elapsed().saturating_sub(loaded);
+        let mut trainer = Self::checked(device, model, config, data, starts, &first, ranks)?;
+        trainer.phases.splice(0..0, [("kernels", loaded), ("first parameters", drawn)]);
         let mut numbers = vec![1.0; 2 * NUMBERS];
         numbers[NUMBERS] = S::first_scale(&config);
         trainer.write_progress(&(vec![0; 2 * COUNTS], numbers))?;
@@ -318,15 +368,16 @@ impl<S: Step + 'static> Trainer<S> {
     ) -> Result<Self, Error> {
         let Checkpoint { model, config, position, parameters, .. } = checkpoint;
         checkpoint.check()?;
-        S::check(model, config, data, starts)?;
         let (model, config) = (*model, *config);
+        if checkpoint.is_bare() {
+            let trainer = Self::of_rank(device, model, config, data, starts, ranks)?;
+            trainer.check_digest(checkpoint)?;
+            return Ok(trainer);
+        }
+        S::check(&model, &config, data, starts)?;
         check_same_position(ranks.as_ref(), *position, checkpoint.losses.last().copied())?;
         let mut trainer = Self::checked(device, model, config, data, starts, parameters, ranks)?;
-        if trainer.digest != checkpoint.digest {
-            let what = format!("data and {}", S::SAMPLES);
-            let expected = "those that it was taken with";
-            return Err(BadCheckpoint::new(what, expected, "others").into());
-        }
+        trainer.check_digest(checkpoint)?;
         trainer.epoch = position.epoch;
         trainer.done = position.step;
         trainer.write_progress(&(checkpoint.counts.clone(), checkpoint.numbers.clone()))?;
@@ -334,12 +385,22 @@ impl<S: Step + 'static> Trainer<S> {
         {
             let mut step = trainer.step.borrow_mut();
             step.write_moments([&checkpoint.first, &checkpoint.second])?;
+            step.write_states(&checkpoint.states)?;
             let mut all = checkpoint.losses.clone();
             all.resize(position.steps_per_epoch, 0.0);
             let slot = step.slots().losses;
             step.binding_mut().write(slot, &Tensor::new(&[all.len()], &all))?;
         }
         Ok(trainer)
+    }
+
+    /// Refuses other data or samples than those of a checkpoint.
+    fn check_digest(&self, checkpoint: &Checkpoint<S::Model>) -> Result<(), Error> {
+        if self.digest == checkpoint.digest {
+            return Ok(());
+        }
+        let (what, expected) = (format!("data and {}", S::SAMPLES), "those that it was taken with");
+        Err(BadCheckpoint::new(what, expected, "others").into())
     }
 
     fn checked(
@@ -351,7 +412,9 @@ impl<S: Step + 'static> Trainer<S> {
         parameters: &Tensors,
         ranks: Option<Ranks>,
     ) -> Result<Self, Error> {
+        let begun = Instant::now();
         let digest = S::digest(data, starts);
+        let mut phases = vec![("checksum of the data", begun.elapsed())];
         if let Some(ranks) = &ranks {
             check_same(&ranks.communicator, &model, &config, &digest)?;
             let sharding = if ranks.shard_optimizer { "sharded" } else { "whole" };
@@ -359,6 +422,8 @@ impl<S: Step + 'static> Trainer<S> {
         }
         let step =
             S::of_rank(device, &model, &config, data, starts.len(), parameters, ranks.as_ref())?;
+        phases.extend(step.phases());
+        let begun = Instant::now();
         let step = Rc::new(RefCell::new(step));
         let record = |steps: usize| {
             let step = Rc::clone(&step);
@@ -368,6 +433,7 @@ impl<S: Step + 'static> Trainer<S> {
         let together =
             (RECORDED / step.borrow().binding().plan().kernels().len()).clamp(1, TOGETHER);
         let [one, several] = [record(1)?, record(together)?];
+        phases.push(("graph", begun.elapsed()));
         let (starts, epoch, done) = (starts.to_vec(), 0, 0);
         let slowest = None;
         Ok(Self {
@@ -383,6 +449,7 @@ impl<S: Step + 'static> Trainer<S> {
             step,
             ranks,
             slowest,
+            phases,
         })
     }
 
@@ -399,6 +466,11 @@ impl<S: Step + 'static> Trainer<S> {
     /// What is repeated: for what shares its memory. While it is held, no step can be taken.
     pub fn step(&self) -> Ref<'_, S> {
         self.step.borrow()
+    }
+
+    /// What was done before the first step, in its order.
+    pub fn phases(&self) -> &[Phase] {
+        &self.phases
     }
 
     /// Kernel launches a step.
@@ -578,17 +650,40 @@ impl<S: Step + 'static> Trainer<S> {
         self.step.borrow().gradients()
     }
 
+    /// All that the steps to come depend on, before the first of them: without parameters and moments.
+    ///
+    /// # Errors
+    /// A step was taken; the device's.
+    pub fn beginning(&self) -> Result<Checkpoint<S::Model>, Error> {
+        let position = self.position();
+        if (position.epoch, position.step) != (0, 0) {
+            let got = format!("{} of epoch {}", position.step, position.epoch);
+            return Err(lab_harness::Error::bad("step", "0 of epoch 0", got).into());
+        }
+        let none = Tensors::new;
+        Ok(self.checkpoint_of([none(), none(), none()], none())?.beginning())
+    }
+
     /// All that the steps to come depend on.
     ///
     /// # Errors
     /// The device's.
     pub fn checkpoint(&self) -> Result<Checkpoint<S::Model>, Error> {
+        let [first, second] = self.step.borrow().moments()?;
+        let states = self.step.borrow().states()?;
+        self.checkpoint_of([self.parameters()?, first, second], states)
+    }
+
+    fn checkpoint_of(
+        &self,
+        [parameters, first, second]: [Tensors; 3],
+        states: Tensors,
+    ) -> Result<Checkpoint<S::Model>, Error> {
         let position = self.position();
         let (mut counts, mut numbers) = self.progress()?;
         counts.copy_within(COUNTS.., 0);
         numbers.copy_within(NUMBERS.., 0);
         let losses = self.losses()?;
-        let [first, second] = self.step.borrow().moments()?;
         debug_assert_eq!(
             counts[COUNTS + TAKEN],
             (position.epoch * position.steps_per_epoch + position.step) as i64
@@ -597,10 +692,11 @@ impl<S: Step + 'static> Trainer<S> {
             model: self.model,
             config: self.config,
             position,
-            parameters: self.parameters()?,
+            parameters,
             notes: BTreeMap::new(),
             first,
             second,
+            states,
             counts,
             numbers,
             losses,

@@ -1,14 +1,14 @@
 //! Gates, heads and SwiGLU as parts of wider rows, and what need not be given.
 
 use lab_device::{DType, Device};
-use lab_harness::Plan;
 use lab_harness::tensor::tensors;
+use lab_harness::{Plan, Tensor};
 use lab_reference::passes as reference;
 
 use super::{assert_close, noise, rounding, run_plan};
 use crate::{
-    Gates, MergeHeads, SoftCapGates, SoftCapGatesUpstream, SplitHeads, SwiGlu, SwiGluUpstream,
-    Widen,
+    Documents, Gates, MergeHeads, SoftCapGates, SoftCapGatesUpstream, SplitHeads, SwiGlu,
+    SwiGluUpstream, Widen,
 };
 
 pub(super) fn gates_are_columns_of_wider_rows(device: &Device) {
@@ -197,4 +197,29 @@ pub(super) fn swiglu_need_not_write_u_again(device: &Device) {
     let got = run_plan(plan, &tensors([("gate_up", gate_up.clone()), ("du", du.clone())]));
     let expected = reference::swiglu_back(&gate_up.values(), &du.values(), width);
     assert_close("dgate_up", &got["dgate_up"].values(), &expected, rounding(dtype));
+}
+
+/// Of all heads, and of no other position: one at the start, one in the middle, two one behind the other, one at the end. Where rows
+/// are no sequences of a whole block, too.
+pub(super) fn gates_are_shut_where_documents_begin(device: &Device) {
+    let (batch, heads, positions, first) = (3, 2, 150, 7);
+    let begins = |row: usize| [0, 20, 21, 149, 299, 300, 449].contains(&row);
+    let ids: Vec<i32> = (0..batch * positions)
+        .map(|row| if begins(row) { first } else { row as i32 % 7 })
+        .collect();
+    let before = noise(1, DType::F32, &[batch, heads, positions]);
+    let mut plan = Plan::new(device);
+    let tokens = plan.input("tokens", DType::I32, &[ids.len()]);
+    let f = plan.updated("f", "f1", DType::F32, &[batch, heads, positions]);
+    let documents = Documents { tokens, first };
+    let said = documents.add_shut(&mut plan, f, [batch, heads, 149]).unwrap_err().to_string();
+    assert_eq!(said, "tokens of documents: expected 447 elements, got 450");
+    documents.add_shut(&mut plan, f, [batch, heads, positions]).unwrap();
+    let inputs = tensors([("tokens", Tensor::new(&[ids.len()], &ids)), ("f", before.clone())]);
+    let after = run_plan(plan, &inputs)["f1"].values();
+    for (at, (after, before)) in after.into_iter().zip(before.values()).enumerate() {
+        let row = at / (heads * positions) * positions + at % positions;
+        let expected = if begins(row) { f64::NEG_INFINITY } else { before };
+        assert_eq!(after, expected, "gate {at}, row {row}");
+    }
 }

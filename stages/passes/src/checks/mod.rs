@@ -31,6 +31,7 @@ pub(crate) static CHECKS: &[Check] = checks![
     norms::heads_are_normed_where_they_lie,
     norms::a_norm_of_large_values_does_not_overflow,
     layouts::gates_are_columns_of_wider_rows,
+    layouts::gates_are_shut_where_documents_begin,
     layouts::heads_are_columns_of_wider_rows,
     layouts::swiglu_need_not_write_u_again,
     layouts::widened_gradients_take_the_place_or_join,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use lab_device::DeviceKind;
+use lab_device::{Device, DeviceKind};
+use lab_harness::Error;
 use lab_harness::timing::Times;
 use lab_lm::{Bytes, Decoded, Decoder};
 use serde_json::json;
@@ -30,6 +31,9 @@ pub(crate) struct Arguments {
     /// Runs, of which the median is told
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Lengths of the text at which a token is timed, as if so much had been read: 1024,16384,131072
+    #[arg(long, value_delimiter = ',', conflicts_with = "launches")]
+    lengths: Vec<usize>,
     /// The time of each launch as well, alone and with a cold L2 cache
     #[arg(long)]
     launches: bool,
@@ -42,12 +46,18 @@ pub(crate) enum WeightName {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { sizes, sequences, weights, tokens, runs, launches } = arguments;
+    let Arguments { sizes, sequences, weights, tokens, runs, launches, lengths } = arguments;
     lab_training::count("--tokens", *tokens, 1 << 20)?;
     lab_training::count("--runs", *runs, 1 << 10)?;
     let model = sizes.model();
     model.check()?;
+    if let Some(length) = lengths.iter().find(|length| **length > MOST_LENGTH) {
+        return Err(Error::bad("--lengths", format!("0 to {MOST_LENGTH}"), length).into());
+    }
     let device = common.open()?;
+    if !lengths.is_empty() {
+        return time_lengths(common, arguments, &device);
+    }
     let is_gpu = device.kind() == DeviceKind::Cuda;
     let copy_gbps = is_gpu.then(|| copy_bandwidth(&device)).transpose()?;
     let dtype = sizes.dtype.on(&device);
@@ -108,6 +118,58 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     for (what, launches, us) in by_launch.into_iter().flatten() {
         println!("{us:9.1} µs {launches:5}  {what}");
+    }
+    Ok(())
+}
+
+/// The longest text.
+const MOST_LENGTH: usize = 1 << 20;
+
+/// A token behind texts of several lengths, and the memory that each takes: attention's grows, and so does what it reads.
+fn time_lengths(common: &Common, arguments: &Arguments, device: &Device) -> Result<(), Failure> {
+    let Arguments { sizes, sequences, weights, tokens, runs, lengths, .. } = arguments;
+    let (model, dtype) = (sizes.model(), sizes.dtype.on(device));
+    let is_int8 = *weights == WeightName::Int8;
+    let mut rows = Vec::new();
+    for &length in lengths {
+        let room = length + (runs + 1) * tokens;
+        let of = Decoded { model, dtype, batch: *sequences, room };
+        let mut decoder = Decoder::random(device, of, is_int8)?;
+        decoder.pretend_read(length)?;
+        decoder.time(*tokens, 1)?;
+        let times = Times::of(&decoder.time(*tokens, *runs)?);
+        let ms = times.median_us * 1e-3 / *tokens as f64;
+        rows.push((length, ms, *sequences as f64 / ms * 1e3, decoder.memory()));
+    }
+    if common.json {
+        let row = |&(length, ms, per_second, memory): &(usize, f64, f64, usize)| {
+            json!({ "length": length, "ms_a_token": ms, "tokens_per_second": per_second,
+                    "memory_bytes": memory })
+        };
+        let rows: Vec<_> = rows.iter().map(row).collect();
+        println!(
+            "{}",
+            json!({
+                "device": device.name(), "model": model, "dtype": dtype.name(),
+                "parameters": model.parameters().count(), "sequences": sequences,
+                "weights": if is_int8 { "int8" } else { dtype.name() },
+                "tokens": tokens, "runs": runs, "rows": rows,
+            })
+        );
+        return Ok(());
+    }
+    println!(
+        "{}: {} parameters, mixer {}, {sequences} sequences",
+        device.name(),
+        model.parameters().count(),
+        model.mixers
+    );
+    if device.kind() != DeviceKind::Cuda {
+        println!("  the emulator's own time, which says nothing of a GPU's");
+    }
+    println!("{:>9} {:>12} {:>12} {:>10}", "length", "ms a token", "tokens/s", "MB");
+    for (length, ms, per_second, memory) in rows {
+        println!("{length:9} {ms:12.3} {per_second:12.0} {:10.1}", memory as f64 / 1e6);
     }
     Ok(())
 }

@@ -53,6 +53,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         batch: batch.min(starts.len()),
         window,
         data: &corpus.data,
+        document: of_training.document,
     };
     let mut evaluator = Evaluator::of_losses(&device, of)?;
     let loss = evaluator.mean_loss(&starts)?;

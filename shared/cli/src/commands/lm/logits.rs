@@ -56,6 +56,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         dtype: dtype.on(&device),
         batch,
         window,
+        document: None,
         data: &data,
     };
     let mut evaluator = Evaluator::of_logits(&device, of)?;

@@ -68,8 +68,14 @@ impl Ranks {
         let limit = Group::default_limit();
         match self {
             Self::One => {
-                let prepared = prepare()?;
-                train(&prepared, common.open()?, None)
+                // A GPU takes half a second to be there.
+                let (prepared, device) = thread::scope(|scope| {
+                    let device = scope.spawn(|| common.open());
+                    let prepared = prepare();
+                    (prepared, device.join())
+                });
+                let panicked = |_| Err(Failure::Refused("the device has panicked".into()));
+                train(&prepared?, device.unwrap_or_else(panicked)?, None)
             }
             Self::Process(place) => {
                 let group = Group::connect(place, limit)?;

@@ -139,7 +139,8 @@ impl<'a> Experiment<'a> {
             let (data, starts) = self.data(&[pairs; JUDGED], 1);
             let (batch, window) = (JUDGED, self.positions);
             let (parameters, dtype) = (&parameters, config.dtype);
-            let of = Evaluated { model, parameters, dtype, batch, window, data: &data };
+            let of =
+                Evaluated { model, parameters, dtype, batch, window, data: &data, document: None };
             let logits = Evaluator::of_logits(device, of)?.logits(&starts)?;
             Ok(self.recall.accuracy(&data, &logits))
         });

@@ -100,6 +100,14 @@ pub(super) fn read(path: &Path) -> Result<(Checkpoint, Notes), Failure> {
     checked(path, Checkpoint::read(path)?)
 }
 
+/// The same, or a training that has taken no step yet, which has no parameters.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_to_resume(path: &Path) -> Result<(Checkpoint, Notes), Failure> {
+    checked(path, Checkpoint::read_to_resume(path)?)
+}
+
 fn checked(path: &Path, checkpoint: Checkpoint) -> Result<(Checkpoint, Notes), Failure> {
     let notes = Notes::read(&checkpoint.notes)
         .filter(|notes| notes.settings.sizes.model() == checkpoint.model);

@@ -100,6 +100,16 @@ pub(crate) struct Settings {
     #[arg(long, help_heading = "Training")]
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) in_order: bool,
+    /// The token that each document begins with (`lab lm tokenize --end-of-text` writes it): the vLSTM remembers nothing of the documents before it in
+    /// its window
+    #[arg(long, value_name = "ID", help_heading = "Data")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) end_of_text: Option<i32>,
+    /// Each row of a step is a stream of its own: a window begins with the state that the one before it has left, without a gradient through it. Not for
+    /// attention
+    #[arg(long, help_heading = "Data")]
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) carry_state: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -191,7 +201,18 @@ impl Settings {
 
     pub(super) fn config(&self, dtype: DType) -> Config {
         let Self {
-            steps, lr, warm_up, weight_decay, clip, seed, in_order, dropout, z_loss, ..
+            steps,
+            lr,
+            warm_up,
+            weight_decay,
+            clip,
+            seed,
+            in_order,
+            end_of_text: document,
+            carry_state,
+            dropout,
+            z_loss,
+            ..
         } = *self;
         let (after_warm_up, min) = (steps.saturating_sub(warm_up).max(1), 0.1 * lr);
         let decay = match self.schedule {
@@ -204,7 +225,10 @@ impl Settings {
         };
         Config {
             seed,
-            in_order,
+            // Streams have their own order.
+            in_order: in_order || carry_state,
+            document,
+            carry_state,
             dropout,
             z_loss,
             schedule: Schedule { rate: lr, warm_up, decay },

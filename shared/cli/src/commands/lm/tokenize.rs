@@ -29,10 +29,19 @@ pub(crate) struct Arguments {
     /// Learns a byte pair encoding of so many tokens from the texts
     #[arg(long)]
     bpe: Option<usize>,
+    /// Each file is a document, and begins with this token, as `lab lm train --end-of-text` wants it: 256 for one that is no byte
+    #[arg(long, value_name = "ID")]
+    end_of_text: Option<i32>,
 }
 
+/// The largest vocabulary of a file of tokens.
+const MOST_TOKENS: i32 = 1 << 30;
+
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { texts: paths, out, tokenizer, bpe } = arguments;
+    let Arguments { texts: paths, out, tokenizer, bpe, end_of_text } = arguments;
+    if let Some(id) = end_of_text.filter(|id| !(0..MOST_TOKENS).contains(id)) {
+        return Err(Error::bad("--end-of-text", format!("0 to {}", MOST_TOKENS - 1), id).into());
+    }
     let kept = beside(out, "tokenizer.json");
     let files = texts::files(paths)?;
     for path in &files {
@@ -67,6 +76,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     for path in &files {
         let text = texts::text(path)?;
         bytes += text.len() as u64;
+        ids.extend(end_of_text);
         ids.extend(texts::encoded(&tokenizer, path, &text)?);
         bar.inc(1);
     }
@@ -77,7 +87,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             Error::bad("tokens of the texts", format!("1 to {}", 1 << 30), ids.len()).into()
         );
     }
-    let (vocabulary, tokens) = (tokenizer.vocabulary(), ids.len());
+    let least = end_of_text.map_or(0, |id| id as usize + 1);
+    let (vocabulary, tokens) = (tokenizer.vocabulary().max(least), ids.len());
     TokenFile { vocabulary, bytes, ids }.write(out)?;
     let mut written = vec![out.display().to_string()];
     if let Some(json) = json {

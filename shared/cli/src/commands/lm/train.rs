@@ -11,7 +11,8 @@ use lab_device::emulator::shown_lines;
 use lab_device::{Arithmetic, Communicator, Device, Group};
 use lab_harness::Error;
 use lab_lm::{
-    Checkpoint, Evaluator, Position, Ranks as RankGroup, Sampler, Tokenizer, Trainer, Writer,
+    Checkpoint, Evaluator, Phase, Position, Ranks as RankGroup, Sampler, Tokenizer, Tokens,
+    Trainer, Writer,
 };
 use serde_json::json;
 
@@ -87,6 +88,9 @@ struct Run<'a> {
     kept: usize,
     judged: usize,
     written: usize,
+    /// When the command began, and what was done since.
+    begun: Instant,
+    phases: Vec<Phase>,
 }
 
 /// What all ranks of a training begin with.
@@ -97,10 +101,14 @@ struct Prepared {
     split: Split,
     /// Of a training that goes on.
     begun: Option<(Checkpoint, Notes)>,
+    /// When the command began, and when all this was there.
+    begun_at: Instant,
+    ready_at: Instant,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     lab_checker::out::outlive_readers();
+    let begun_at = Instant::now();
     let mut settings = arguments.settings.clone();
     settings.check()?;
     if arguments.sample_prompt.is_empty() {
@@ -113,13 +121,18 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     settings.sizes.batch *= ranks.world();
     settings.check()?;
-    let prepare = || prepare(settings, arguments, &ranks);
+    let prepare = || prepare(settings, arguments, &ranks, begun_at);
     ranks.run(common, prepare, |prepared, device, group| {
         train(common, arguments, prepared, device, group)
     })
 }
 
-fn prepare(settings: Settings, arguments: &Arguments, ranks: &Ranks) -> Result<Prepared, Failure> {
+fn prepare(
+    settings: Settings,
+    arguments: &Arguments,
+    ranks: &Ranks,
+    begun_at: Instant,
+) -> Result<Prepared, Failure> {
     let Arguments { out, resume, .. } = arguments;
     let begun = if *resume { Some(stopped(out, &settings)?) } else { None };
     let corpus = texts::read(&settings.texts, || Ok(Tokenizer::Bytes))?;
@@ -128,7 +141,16 @@ fn prepare(settings: Settings, arguments: &Arguments, ranks: &Ranks) -> Result<P
         let expected = format!("at least {needed}, of which the tokens are");
         return Err(Error::bad("--vocabulary", expected, known).into());
     }
-    let split = Split::new(&corpus, settings.held_out, settings.sizes.window)?;
+    let mut split = Split::new(&corpus, settings.held_out, settings.sizes.window)?;
+    if settings.carry_state {
+        let rows = settings.sizes.batch * settings.sizes.accumulate;
+        let streams = Tokens::streams(&split.trained, rows);
+        if streams.is_empty() {
+            let expected = format!("at least {rows}, one of each stream");
+            return Err(Error::bad("windows to train on", expected, split.trained.len()).into());
+        }
+        split.trained = streams;
+    }
     if ranks.is_first() {
         check_targets(out, &[&beside(out, "loss.svg"), &beside(out, "log.jsonl")])?;
         let kept = saved::tokenizer_file(out);
@@ -143,7 +165,7 @@ fn prepare(settings: Settings, arguments: &Arguments, ranks: &Ranks) -> Result<P
             );
         }
     }
-    Ok(Prepared { settings, corpus, split, begun })
+    Ok(Prepared { settings, corpus, split, begun, begun_at, ready_at: Instant::now() })
 }
 
 /// One rank's part, or all of a training that has one.
@@ -154,7 +176,11 @@ fn train(
     device: Device,
     group: Option<Group>,
 ) -> Result<(), Failure> {
-    let Prepared { settings, corpus, split: Split { trained, held_out }, begun } = prepared;
+    let Prepared { settings, corpus, split: Split { trained, held_out }, begun, .. } = prepared;
+    let mut phases = vec![
+        ("texts", prepared.ready_at - prepared.begun_at),
+        ("device", prepared.ready_at.elapsed()),
+    ];
     let Arguments { out, look_windows, .. } = arguments;
     let [curve, log] = ["loss.svg", "log.jsonl"].map(|ending| beside(out, ending));
     let kept = saved::tokenizer_file(out);
@@ -174,16 +200,19 @@ fn train(
             Trainer::of_rank(&device, model, config, data, trained, ranks.clone())?
         }
     };
+    phases.extend(trainer.phases());
     let (rank, world) =
         ranks.as_ref().map_or((0, 1), |of| (of.communicator.rank(), of.communicator.world()));
     let is_first = rank == 0;
     let judged: Vec<usize> = held_out.iter().copied().take(*look_windows).collect();
+    let start = Instant::now();
     let judge = if judged.is_empty() || !is_first {
         None
     } else {
         let batch = (trainer.config().batch / world).min(judged.len());
         Some((Evaluator::beside(&trainer, batch)?, judged))
     };
+    phases.push(("evaluation", start.elapsed()));
     let (all, unit) = (data.ids.len(), corpus.unit());
     if is_first {
         let devices = match world {
@@ -227,11 +256,14 @@ fn train(
         kept: 0,
         judged,
         written,
+        begun: prepared.begun_at,
+        phases,
     };
     stop_at_ctrl_c();
     let start = Instant::now();
     // Before the first step, so that what is resumed is never another training.
     run.keep()?;
+    run.phases.push(("file", start.elapsed()));
     match run.finish_steps()? {
         Ended::Done if is_first => {
             run.finish(common, corpus.bytes, start.elapsed(), [&curve, &log])
@@ -253,7 +285,7 @@ fn stopped(out: &Path, settings: &Settings) -> Result<(Checkpoint, Notes), Failu
         let expected = format!("a training that was begun, in {}", out.display());
         return Err(Error::bad("--resume", expected, "none").into());
     }
-    let (mut checkpoint, mut notes) = saved::read(out)?;
+    let (mut checkpoint, mut notes) = saved::read_to_resume(out)?;
     // A step is its windows, in however many parts and on however many devices.
     let sizes = &settings.sizes;
     if notes.settings.sizes.batch * notes.settings.sizes.accumulate
@@ -319,6 +351,7 @@ impl Run<'_> {
         let steps = self.notes.settings.steps;
         let every = self.arguments.look_every.get();
         let mut start = (self.done(), Instant::now());
+        let mut is_first_step = true;
         while self.done() < steps {
             let done = self.done();
             self.bar.set_position(done as u64);
@@ -337,8 +370,13 @@ impl Run<'_> {
             }
             let look = ((done / every + 1) * every).min(steps);
             let before = self.trainer.position().step;
-            // Not too many at once: Ctrl-C waits for them.
-            let of_epoch = self.trainer.run((look - done).min(16))?;
+            // Not too many at once: Ctrl-C waits for them. Of the first it is told when it came.
+            let most = if is_first_step { 1 } else { 16 };
+            let begun = Instant::now();
+            let of_epoch = self.trainer.run((look - done).min(most))?;
+            if std::mem::take(&mut is_first_step) {
+                self.tell_phases(begun.elapsed());
+            }
             let losses = match of_epoch {
                 Some(epoch) => epoch.losses,
                 None => self.trainer.losses()?,
@@ -351,6 +389,19 @@ impl Run<'_> {
         }
         self.bar.finish_and_clear();
         Ok(Ended::Done)
+    }
+
+    /// What was done until the first step was there, which took so long.
+    fn tell_phases(&mut self, first_step: Duration) {
+        self.phases.push(("first step", first_step));
+        if !self.is_first() {
+            return;
+        }
+        let (all, long) = (self.begun.elapsed().as_secs_f64(), Duration::from_millis(5));
+        let named = self.phases.iter().filter(|(_, took)| *took >= long);
+        let named: Vec<String> =
+            named.map(|(what, took)| format!("{what} {:.2}", took.as_secs_f64())).collect();
+        self.bar.suspend(|| eprintln!("first step after {all:.2} s: {}", named.join(", ")));
     }
 
     /// A line, and the file; so many steps took so long.
@@ -450,7 +501,9 @@ impl Run<'_> {
         if !self.is_first() && !is_shared {
             return Ok(());
         }
-        let checkpoint = self.trainer.checkpoint()?;
+        // Before the first step the settings say all: nobody waits for gigabytes.
+        let checkpoint =
+            if self.kept == 0 { self.trainer.beginning()? } else { self.trainer.checkpoint()? };
         if self.is_first() {
             saved::write(&self.arguments.out, checkpoint, &self.notes)
         } else {
@@ -501,6 +554,8 @@ impl Run<'_> {
                     "parameters": parameters, "launches_a_step": self.trainer.launches(),
                     "ranks": self.ranks.as_ref().map_or(1, |ranks| ranks.communicator.world()),
                     "looks": looks, "files": files,
+                    "seconds_before": self.phases.iter().map(|(what, took)| (*what, took.as_secs_f64()))
+                        .collect::<BTreeMap<_, _>>(),
                 })
             );
             return Ok(());
