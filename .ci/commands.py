@@ -45,7 +45,7 @@ COVERED = [
      "one of its packages"),
     (r"cargo run -- bug (--all|[\w-]+)", "bug --all --broken",
      "each made again, a part of them without CI_ALL=1; as they are, the suites run in another"),
-    (r"cargo run -- check matmul", "cargo test --workspace", "its suite, checked; `lab check` has steps of its own"),
+    (r"cargo run -- check matmul:v5_warps", "cargo test --workspace", "its suite, checked; `lab check` has steps of its own"),
     (r"cargo run -- compile matmul --arch sm_90a", "cargo test --workspace --tests -- --ignored", "a test of the tool"),
     (r"cargo run -- dev mutate corpus --file named_barrier.cuh --operator instruction",
      "cargo test --workspace --tests -- --ignored", "a test of the tool"),
@@ -240,6 +240,8 @@ def prepare(scratch):
     text = (ROOT / "README.md").read_text()
     (scratch / "README.md").write_text(text if os.environ.get("CI_ALL") else text[:TEXT])
     (scratch / "benches").symlink_to(ROOT / "benches")
+    (scratch / "book").mkdir()
+    (scratch / "book/src").symlink_to(ROOT / "book/src")
     (scratch / "shared/app/programs").symlink_to(ROOT / "shared/app/programs")
     (scratch / "shared/ptx").symlink_to(ROOT / "shared/ptx")
     # FILE.csv and NAME stand for the reader's own.

@@ -4,7 +4,7 @@ machine or finds nothing, on an image that did not load, on equations that were 
 not parse, have no size or come in another font than theirs, and on text wider than the screen.
 
 Figures that move it steps through, by keys and by buttons, in each theme, and looks at their stills: without
-scripts and on paper.
+scripts and on paper. At each step their buttons and the current line must be on the screen.
 
     pages.py DIRECTORY [--pictures DIRECTORY]
 
@@ -54,17 +54,27 @@ const wide = [...document.querySelectorAll('main *')]
 return wide?.outerHTML.slice(0, 80);
 }"""
 
-# Of a figure that moves: what it shows at each step, from the first by a key to the last; and the text in it
-# that is hard to read on its ground.
+# Of a figure that moves: what it shows at each step, from the first by a key to the last; the steps whose buttons, or
+# whose line, are not on the screen; and the text in it that is hard to read on its ground.
 STEPS = """(figure, steps) => {
-const stage = figure.querySelector('.stage'), seen = [];
+const stage = figure.querySelector('.stage'), head = figure.querySelector('.head'), seen = [], lost = [];
+const current = name => [...figure.querySelectorAll(`.scene ${name}, .scene${name}`)].filter(e => e.checkVisibility());
+const onScreen = (e, top) => {
+    const box = e.getBoundingClientRect(), list = e.closest('.listing')?.getBoundingClientRect();
+    return box.top >= Math.max(top, list?.top ?? 0) - 1 && box.bottom <= Math.min(innerHeight, list?.bottom ?? innerHeight) + 1;
+};
 for (let step = 1; step <= steps; step++) {
+    const lines = current(".line.now"), now = lines.length ? lines : [...current(".now"), ...current(".busy")];
+    // The first step is where a reader has scrolled to.
+    if (step > 1 && !onScreen(figure.querySelector('.controls'), 0)) lost.push(`${step}, its buttons`);
+    if (step > 1 && now.length && !now.some(e => onScreen(e, head.getBoundingClientRect().bottom)))
+        lost.push(`${step}, its line`);
     const shown = [...figure.querySelectorAll('.scene, .says')].map(e => e.outerHTML).join('');
     seen.push([figure.querySelector('.where').textContent, shown]);
     stage.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
 }
 const where = seen.findIndex(([at], n) => at !== `${n + 1} / ${steps}`);
-return {wrong: where < 0 ? null : seen[where][0], pictures: new Set(seen.map(([, shown]) => shown)).size};
+return {wrong: where < 0 ? null : seen[where][0], pictures: new Set(seen.map(([, shown]) => shown)).size, lost};
 }"""
 FAINT = """figure => {
 const parts = text => {
@@ -161,6 +171,7 @@ def steps_through(page, figure):
         stage.focus()
         seen = figure.evaluate(STEPS, last)
         expect(seen["wrong"] is None, f"ArrowRight leads to {seen['wrong']}")
+        expect(not seen["lost"], f"not on the screen at step {', '.join(seen['lost'][:1])}, and {len(seen['lost'])} in all")
         expect(seen["pictures"] == last > 1, f"{last} steps, {seen['pictures']} pictures")
         for key, step in [("ArrowLeft", last - 1), ("Home", 1), ("ArrowRight", 2), ("End", last)]:
             page.keyboard.press(key)

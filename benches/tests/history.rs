@@ -83,6 +83,7 @@ fn the_figures_of_the_readme_stand_in_records() {
             launched,
         ),
         ("20261129T182509Z", "B=64,H=512,I=512,T=512", "bf16", ["v6_wgmma_back", "cudnn"], graph),
+        ("20261129T182526Z", "B=8,H=512,I=512,T=512", "f16", ["v5_wgmma_fw", "cudnn"], graph),
     ];
     let runs = record::read_all(&history_directory()).unwrap();
     for (row, (at, shape, dtype, names, figure)) in rows.iter().zip(of_records) {

@@ -240,7 +240,7 @@ impl<'a> Family<'a> {
         ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
         let [(_, least), .., (_, most)] = &ratios[..] else { return String::new() };
         let (count, faster) = (ratios.len(), ratios.iter().filter(|r| r.0 < 1.0).count());
-        format!("| [{0}](#{0}) | {count} | {faster} | {least} | {most} |\n", self.name)
+        format!("| [{0}](records.md#{0}) | {count} | {faster} | {least} | {most} |\n", self.name)
     }
 
     /// Ours beside theirs; where there is nobody, the share of the roofline.
