@@ -297,6 +297,8 @@ impl Version for Walks {
         let exact = request.text(vlstm::NORMALIZER_GRAD.name) == "exact";
         let through_n = exact || request.has("C0") || request.has("dCN");
         let through = if through_n { "true" } else { "false" };
+        // Its sizes, or its states, as structs by value would be other machine code (NVRTC 13.0: the same number of instructions, or
+        // eight more or fewer, by the instantiation).
         let gradients = instance(&kernels::GRADIENTS, "vlstm_gradients", dtype, |i| {
             dhqk <= i.size("DHQK") && dhhv <= i.size("DHHV") && i.has("THROUGH_N", through)
         });
