@@ -13,6 +13,7 @@ import math
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -53,6 +54,15 @@ def double(outputs):
     return {n: x.detach().double().cpu() for n, x in outputs.items()}
 
 
+def errors(lab, version, tensors, exact, folder):
+    """Of each output of a version."""
+    given, out = folder / f"{version}.in.safetensors", folder / f"{version}.out.safetensors"
+    write(given, {n: x for n, x in tensors.items() if version.endswith("_back") or n != "do"})
+    command = [lab, "run", f"attention:{version}", "--input", given, "--output", out, "--no-check"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return {n: error(x, exact[n]) for n, x in read(out).items() if n in exact}
+
+
 def main():
     lab = str(Path(sys.argv[1]).resolve())
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -70,20 +80,16 @@ def main():
             exact = double(run(tensors, torch.float64, torch.float64))
             plain = {n: error(x, exact[n]) for n, x in double(run(tensors, dtype, torch.float32)).items()}
             row = {"shape": shape, "q_times": larger, "dtype": kind, "plain": plain}
-            with tempfile.TemporaryDirectory() as folder:
-                given, out = Path(folder) / "in.safetensors", Path(folder) / "out.safetensors"
-                for version in (v for v, kinds in VERSIONS.items() if kind in kinds):
-                    back = version.endswith("_back")
-                    write(given, {n: x for n, x in tensors.items() if back or n != "do"})
-                    command = [lab, "run", f"attention:{version}", "--input", given, "--output", out, "--no-check"]
-                    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-                    row[version] = {n: error(x, exact[n]) for n, x in read(out).items() if n in exact}
-                    for n, e in row[version].items():
-                        # lse is f32 in every run.
-                        floor = ROUNDING["f32" if n == "lse" else kind]
-                        if not e <= 2 * plain[n] + floor:
-                            bad += 1
-                            print(f"{version} {shape} {kind} {n}: {e:.2e}, plain {plain[n]:.2e}")
+            of_kind = [version for version, kinds in VERSIONS.items() if kind in kinds]
+            with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+                row |= dict(zip(of_kind, pool.map(lambda v: errors(lab, v, tensors, exact, Path(folder)), of_kind)))
+            for version in of_kind:
+                for n, e in row[version].items():
+                    # lse is f32 in every run.
+                    floor = ROUNDING["f32" if n == "lse" else kind]
+                    if not e <= 2 * plain[n] + floor:
+                        bad += 1
+                        print(f"{version} {shape} {kind} {n}: {e:.2e}, plain {plain[n]:.2e}")
             rows.append(row)
             best = row["v3_scores_back" if kind == "f32" else "v7_wgmma_back"]
             print(shape, larger, kind, {n: f"{best[n]:.1e} / {plain[n]:.1e}" for n in exact})

@@ -54,7 +54,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return all(common, &museum, arguments);
     }
     let Some(name) = &arguments.name else {
-        list(common, &museum);
+        list(common, &museum, arguments.stage.is_some());
         return Ok(());
     };
     let Some(exhibit) = museum.iter().find(|m| m.bug.name == *name) else {
@@ -89,7 +89,8 @@ struct Shown<'a> {
     fixed: Verdict,
 }
 
-fn list(common: &Common, museum: &[Exhibit]) {
+/// With the symptoms, or a line each.
+fn list(common: &Common, museum: &[Exhibit], symptoms: bool) {
     if common.json {
         let all = museum.iter().map(|Exhibit { stage, bug: b, .. }| {
             json!({ "stage": stage.name, "name": b.name, "file": b.file, "symptom": b.symptom,
@@ -98,12 +99,21 @@ fn list(common: &Common, museum: &[Exhibit]) {
         say!("{}", json!({ "bugs": all.collect::<Vec<_>>() }));
         return;
     }
-    let mut rows = table(&["bug", "stage", "symptom", "caught by", "chapter"]);
-    for Exhibit { stage, bug: b, .. } in museum {
-        rows.add_row([&b.name, stage.name, &b.symptom, b.check.name(), &b.chapter]);
-    }
     let lab = own::shell();
-    say!("{rows}\n{lab} bug NAME runs one, broken and then fixed; bug --all runs every one");
+    if symptoms {
+        let mut rows = table(&["bug", "symptom", "caught by", "chapter"]);
+        for Exhibit { bug: b, .. } in museum {
+            rows.add_row([&b.name, &b.symptom, b.check.name(), &b.chapter]);
+        }
+        say!("{rows}");
+    } else {
+        let mut rows = table(&["bug", "stage", "caught by"]);
+        for Exhibit { stage, bug: b, .. } in museum {
+            rows.add_row([&b.name, stage.name, b.check.name()]);
+        }
+        say!("{rows}\n{lab} bug --stage playg tells what the bugs of a stage look like");
+    }
+    say!("{lab} bug NAME runs one, broken and then fixed; bug --all runs every one");
 }
 
 /// Of a bug it runs the versions that its file reaches.

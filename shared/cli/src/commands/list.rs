@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::commands::bench::choose;
 use crate::failure::Failure;
 use crate::table::table;
-use crate::{Common, STAGES, named};
+use crate::{Common, STAGES, named, own};
 
 fn names(outputs: &[Output]) -> Vec<&'static str> {
     outputs.iter().map(|o| o.name).collect()
@@ -61,6 +61,17 @@ pub(crate) fn run(common: &Common, name: Option<&str>) -> Result<(), Failure> {
             json!({ "name": stage.name, "teaches": stage.teaches, "versions": versions.collect::<Vec<_>>() })
         });
         say!("{}", json!({ "stages": stages.collect::<Vec<_>>() }));
+        return Ok(());
+    }
+    if name.is_none() {
+        let mut rows = table(&["stage", "versions", "what it teaches"]);
+        for (stage, versions) in &chosen {
+            rows.add_row([stage.name, &versions.len().to_string(), stage.teaches]);
+        }
+        say!(
+            "{rows}\n{} list playg tells a stage's versions, their types and tensors",
+            own::shell()
+        );
         return Ok(());
     }
     for (stage, versions) in chosen {

@@ -627,7 +627,12 @@ fn what_is_wrong_on_purpose() {
     assert!(bench.contains("qkv_v0:grid_tile is wrong on purpose and is not timed: "), "{bench}");
     let compare = said(&["compare", "qkv"], 0);
     assert!(compare.contains("wrong on purpose, and neither timed nor counted"), "{compare}");
-    assert!(said(&["list"], 0).contains("Wrong"));
+    assert!(said(&["list", "qkv_v0"], 0).contains("Wrong"));
+    // A line a stage, a line a bug.
+    let (stages, bugs) = (said(&["list"], 0), said(&["bug"], 0));
+    assert!(stages.lines().count() <= 40 && stages.contains("qkv_v0"), "{stages}");
+    assert!(bugs.lines().count() <= 160 && bugs.contains("tile-overwritten"), "{bugs}");
+    assert!(said(&["bug", "--stage", "matmul"], 0).contains("Now and then a few elements"));
 }
 
 #[test]
