@@ -18,7 +18,12 @@ pub(crate) const BUDGET: Duration = Duration::from_millis(500);
 
 /// A result, and its times where it is right.
 pub(crate) struct Measured {
+    /// Of the output that is furthest off, measured by its bound; a NaN is furthest.
     pub(crate) comparison: Comparison,
+    /// The largest of all outputs.
+    pub(crate) relative_error: f64,
+    /// The largest of all outputs.
+    pub(crate) element_share: f64,
     pub(crate) times: Option<Times>,
     /// As a replayed graph, in µs, of a version that is told so.
     pub(crate) replay_us: Option<f64>,
@@ -30,15 +35,30 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
+    /// Of what came out, not timed.
+    ///
+    /// # Panics
+    /// There is no output.
+    pub(crate) fn of(outputs: Vec<Comparison>) -> Self {
+        let largest = |of: fn(&Comparison) -> f64| outputs.iter().map(of).fold(0.0, f64::max);
+        let (relative_error, element_share) =
+            (largest(|c| c.relative_error), largest(|c| c.element_share));
+        let worst = outputs.into_iter().max_by(|a, b| a.share().total_cmp(&b.share()));
+        let comparison = worst.expect("a version has outputs");
+        Self {
+            comparison,
+            relative_error,
+            element_share,
+            times: None,
+            replay_us: None,
+            usage: None,
+            peak_bytes: None,
+        }
+    }
+
     pub(crate) fn passed(&self) -> bool {
         self.comparison.passed()
     }
-}
-
-/// The one of all outputs that is furthest off, measured by its bound; a NaN is furthest.
-fn worst(all: Vec<Comparison>) -> Comparison {
-    let worst = all.into_iter().max_by(|a, b| a.share().total_cmp(&b.share()));
-    worst.expect("a version has outputs")
 }
 
 /// Compares the outputs of a prepared run that has been launched; where they are right and `runs`
@@ -51,15 +71,9 @@ pub(crate) fn finish(
     runs: usize,
 ) -> Result<Measured, Failure> {
     let outputs = prepared.outputs()?;
-    let comparison = worst(posed.compare(version, &outputs, posed.problem.dtype));
+    let measured = Measured::of(posed.compare(version, &outputs, posed.problem.dtype));
     drop(outputs);
-    let measured = Measured {
-        comparison,
-        times: None,
-        replay_us: None,
-        usage: usage(prepared)?,
-        peak_bytes: None,
-    };
+    let measured = Measured { usage: usage(prepared)?, ..measured };
     timed(version, device, measured, prepared, runs)
 }
 
@@ -127,18 +141,16 @@ pub(crate) fn peer(
     };
     prepared.launch()?;
     let outputs = prepared.outputs()?;
-    let comparison = worst(posed.compare(version, &outputs, problem.dtype));
+    let measured = Measured::of(posed.compare(version, &outputs, problem.dtype));
     drop(outputs);
-    if !comparison.passed() {
-        return Ok(Beside::Not(format!("its {}: not timed", comparison.complaint())));
+    if !measured.passed() {
+        return Ok(Beside::Not(format!("its {}: not timed", measured.comparison.complaint())));
     }
     let times = match info.place {
         Place::Gpu => timing::time_within(device, prepared.as_mut(), runs, BUDGET)?,
         Place::Host => time_on_host(prepared.as_mut(), runs.min(20), BUDGET)?,
     };
-    let measured =
-        Measured { comparison, times: Some(times), replay_us: None, usage: None, peak_bytes: None };
-    Ok(Beside::Ran(measured, prepared))
+    Ok(Beside::Ran(Measured { times: Some(times), ..measured }, prepared))
 }
 
 /// What a line of a peer is of.

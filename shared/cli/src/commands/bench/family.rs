@@ -185,13 +185,7 @@ impl Bench<'_> {
                 place: (place, 1),
                 name: "cpu".into(),
                 of: Of::Host,
-                m: Measured {
-                    comparison,
-                    times: Some(times),
-                    replay_us: None,
-                    usage: None,
-                    peak_bytes: None,
-                },
+                m: Measured { times: Some(times), ..Measured::of(vec![comparison]) },
                 arithmetic: Arithmetic::fastest_for(on.dtype()),
             };
             self.add(on, timed);

@@ -53,8 +53,8 @@ impl OfProblem {
         let Timed { place, name, of, m, arithmetic } = timed;
         let line = Measurement {
             replay_us: m.replay_us,
-            relative_error: self.is_judged.then_some(m.comparison.relative_error),
-            element_share: self.is_judged.then_some(m.comparison.element_share),
+            relative_error: self.is_judged.then_some(m.relative_error),
+            element_share: self.is_judged.then_some(m.element_share),
             judged: self.heads.as_ref().map(Judged::from),
             registers: m.usage.map(|u| u.0),
             local_bytes: m.usage.map(|u| u.1),

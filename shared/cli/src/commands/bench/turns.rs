@@ -145,7 +145,7 @@ mod tests {
             place: (0, 0),
             name: "ours".into(),
             of: Of::Version,
-            m: Measured { comparison, times: None, replay_us, usage: None, peak_bytes: None },
+            m: Measured { replay_us, ..Measured::of(vec![comparison]) },
             arithmetic: None,
         };
         InTurn { timed, prepared: Box::new(Counted(0)) }
