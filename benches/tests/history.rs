@@ -105,22 +105,21 @@ fn the_figures_of_the_readme_stand_in_records() {
             "{row}: {told:?} ({at})"
         );
     }
-    // The last two rows are of the language model's record, tokens a second of which stand there one by one.
-    let path = history_directory().join("../language_model/20261129c-nvidia-h200.json");
-    let model = std::fs::read_to_string(path).unwrap();
-    let model: serde_json::Value = serde_json::from_str(&model).unwrap();
-    let all: Vec<f64> = model["one_run"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|run| {
-            run["tokens_per_second"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(serde_json::Value::as_f64)
+    // The last two rows are of the language model's records, which tell the tokens of a second of each run.
+    let of_models = history_directory().join("../language_model");
+    let tokens = |file: &str, at: &str| -> Vec<f64> {
+        let text = std::fs::read_to_string(of_models.join(file)).unwrap();
+        let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let runs = record.pointer(at).unwrap().as_array().unwrap().iter();
+        runs.flat_map(|run| match run["tokens_per_second"].as_array() {
+            Some(all) => all.clone(),
+            None => vec![run.clone()],
         })
-        .collect();
+        .filter_map(|value| value.as_f64())
+        .collect()
+    };
+    let mut all = tokens("20261129d-nvidia-h200.json", "/turns/tokens_per_second");
+    all.extend(tokens("20261129c-nvidia-h200.json", "/one_run"));
     assert_eq!(rows.len(), of_records.len() + 2);
     for row in &rows[of_records.len()..] {
         let figures = row
