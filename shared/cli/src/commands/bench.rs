@@ -87,7 +87,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let judged_on = arguments.judged_on.as_deref().map(|shape| judged_on(shape, &chosen));
     let judged_on = judged_on.transpose()?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
-    let device = open_gpu(common)?;
+    let device = open_gpu(common).inspect_err(|_| {
+        // Who cannot measure it again may at least read it.
+        if let Some(repeat) = repeat.as_ref().filter(|_| !common.json) {
+            repeat.print_then();
+        }
+    })?;
     // Before anything is measured: an hour's work must not end in a refusal.
     let then = arguments
         .against

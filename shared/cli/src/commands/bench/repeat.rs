@@ -53,6 +53,13 @@ impl Repeat {
         Then::of(&self.run)
     }
 
+    /// What the record measured, and where.
+    pub(super) fn print_then(&self) {
+        let Run { commit, date, device, results, .. } = &self.run;
+        say!("{date}, {}, driver {}, commit {}:", device.gpu, device.driver, &commit[..12]);
+        super::print_results(results, self.arguments.wide);
+    }
+
     /// What is another machine now: `driver: 580.1 then, 590.2 now`.
     pub(super) fn differences(&self, now: &Machine) -> Vec<String> {
         let then = &self.run.device;
