@@ -78,6 +78,9 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), CheckFailure> {
         return Err(bad("--json", "--batch beside it, for gdb asks and answers by itself", "none"));
     }
     let name = arguments.file.display().to_string();
+    if arguments.file.to_str().is_none() {
+        return Err(bad("FILE.cu", "a file whose name is UTF-8", &format!("'{name}'")));
+    }
     if !kernel::is_file(&name) {
         return Err(bad("FILE.cu", "a file of CUDA C++", &format!("'{name}'")));
     }

@@ -1,6 +1,6 @@
 //! Command lines that are none.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::str::ParseBoolError;
 
@@ -57,8 +57,45 @@ pub fn read<C: Parser>(words: &[OsString]) -> Result<C, Unread> {
         ErrorKind::ValueValidation => {
             Unread::Wrong(CheckFailure::Usage(of_value(&error).unwrap_or_else(|| in_a_line(error))))
         }
+        ErrorKind::InvalidUtf8 => {
+            Unread::Wrong(CheckFailure::Usage(of_bytes(words).unwrap_or_else(|| in_a_line(error))))
+        }
+        ErrorKind::UnknownArgument => Unread::Wrong(CheckFailure::Usage(
+            of_negative(words).unwrap_or_else(|| in_a_line(error)),
+        )),
         _ => Unread::Wrong(CheckFailure::Usage(in_a_line(error))),
     })
+}
+
+/// A number below zero behind an option that takes none: it reads as an option of its own.
+fn of_negative(words: &[OsString]) -> Option<String> {
+    let texts: Vec<&str> = words.iter().map_while(|word| word.to_str()).collect();
+    let is_negative =
+        |text: &str| text.starts_with('-') && text.parse::<f64>().is_ok_and(|n| n < 0.0);
+    let asks = |text: &str| text.starts_with("--") && text.len() > 2 && !text.contains('=');
+    let pair = texts.windows(2).find(|pair| asks(pair[0]) && is_negative(pair[1]))?;
+    Some(format!(
+        "{}: expected a value that is not negative, got '{}'",
+        pair[0],
+        shown(pair[1], QUOTED)
+    ))
+}
+
+/// Which word of a command line, or which variable of the environment that stands for one, is no text.
+fn of_bytes(words: &[OsString]) -> Option<String> {
+    let said = |what: &str, value: &OsStr| {
+        let got = value.as_encoded_bytes().escape_ascii().to_string();
+        format!("{what}: expected UTF-8, got '{}'", shown(&got, QUOTED))
+    };
+    let is_text = |value: &OsStr| value.to_str().is_some();
+    if let Some((place, word)) = words.iter().enumerate().find(|(_, word)| !is_text(word)) {
+        return Some(said(&format!("argument {place}"), word));
+    }
+    let mut variables = std::env::vars_os();
+    let (name, value) = variables.find(|(name, value)| {
+        name.to_str().is_some_and(|n| n.starts_with("LAB_")) && !is_text(value)
+    })?;
+    Some(said(name.to_str()?, &value))
 }
 
 /// rayon's own variable: it panics where so many threads cannot be begun.

@@ -89,8 +89,7 @@ extern "C" void emu_quick_exit(int status) {
 }
 static void exit_at_once(int status) {
     if (emu::host && emu::host->in_kernel()) return emu_stop("it calls _exit, a function of the host");
-    if (emu::host) emu::host->end(status);
-    syscall(SYS_exit_group, status);
+    syscall(SYS_exit_group, status);  // which tells it
 }
 extern "C" void emu_exit_at_once(int status) __asm__("_exit");
 extern "C" void emu_exit_at_once(int status) { exit_at_once(status); }
@@ -105,14 +104,19 @@ __asm__(".hidden _exit, _Exit, quick_exit, printf");
 #pragma GCC push_options
 #pragma GCC optimize("optimize-sibling-calls")
 #endif
-#define HOST_ONLY(result, name, parameters, arguments)                                           \
+#define HOST_ONLY(result, name, parameters, arguments) HOST_ONLY_AFTER((void)0, result, name, parameters, arguments)
+// The same, and where the program calls it `first` is done.
+#define HOST_ONLY_AFTER(first, result, name, parameters, arguments)                              \
     __asm__(".hidden " #name);                                                                   \
     extern "C" __attribute__((weak)) result emu_host_##name parameters __asm__(#name);           \
     extern "C" result emu_host_##name parameters {                                               \
         if (emu::host && emu::host->in_kernel())                                                 \
             return reinterpret_cast<result (*)(const char*)>(emu_stop)(                          \
                 "it calls " #name ", a function of the host");                                   \
-        return reinterpret_cast<result(*) parameters>(dlsym(RTLD_NEXT, #name)) arguments;        \
+        first;                                                                                   \
+        static result(*real) parameters;                                                         \
+        if (!real) real = reinterpret_cast<result(*) parameters>(dlsym(RTLD_NEXT, #name));       \
+        return real arguments;                                                                   \
     }
 HOST_ONLY(void, exit, (int status), (status))
 HOST_ONLY(void, abort, (), ())
@@ -128,17 +132,77 @@ HOST_ONLY(void*, fopen, (const char* path, const char* mode), (path, mode))
 HOST_ONLY(char*, getenv, (const char* name), (name))
 HOST_ONLY(int, rand, (), ())
 HOST_ONLY(void, srand, (unsigned seed), (seed))
+HOST_ONLY(long, random, (), ())
+HOST_ONLY(void, srandom, (unsigned seed), (seed))
+HOST_ONLY(long, strtol, (const char* text, char** end, int base), (text, end, base))
+HOST_ONLY(double, strtod, (const char* text, char** end), (text, end))
+HOST_ONLY(int, setenv, (const char* name, const char* value, int over), (name, value, over))
+HOST_ONLY(int, remove, (const char* path), (path))
+HOST_ONLY(int, unlink, (const char* path), (path))
+HOST_ONLY(int, rename, (const char* from, const char* to), (from, to))
+HOST_ONLY(ssize_t, read, (int file, void* to, size_t bytes), (file, to, bytes))
+HOST_ONLY(ssize_t, write, (int file, const void* from, size_t bytes), (file, from, bytes))
+HOST_ONLY(int, close, (int file), (file))
+HOST_ONLY(long, time, (long* to), (to))
+HOST_ONLY(unsigned, alarm, (unsigned seconds), (seconds))
+HOST_ONLY(int, nanosleep, (const void* time, void* left), (time, left))
+HOST_ONLY(int, sched_yield, (), ())
+HOST_ONLY(void, pthread_exit, (void* result), (result))
 HOST_ONLY(unsigned, sleep, (unsigned seconds), (seconds))
 HOST_ONLY(int, usleep, (unsigned microseconds), (microseconds))
 HOST_ONLY(int, getpid, (), ())
 HOST_ONLY(int, kill, (int process, int signal), (process, signal))
-HOST_ONLY(int, execv, (const char* path, char* const* arguments), (path, arguments))
-HOST_ONLY(int, execvp, (const char* path, char* const* arguments), (path, arguments))
-HOST_ONLY(int, execve, (const char* path, char* const* arguments, char* const* all), (path, arguments, all))
-HOST_ONLY(long, syscall, (long number, long a, long b, long c, long d, long e, long f), (number, a, b, c, d, e, f))
+// Another program takes the place of this one, of which nothing is checked: where something was found, it does not come to it.
+static void tell_replaced() {
+    constexpr int REPLACED = 1 << 16;  // no status: as `end_at_once` of program.rs has it
+    if (emu::host) emu::host->end(REPLACED);
+}
+#define REPLACES(name, parameters, arguments) HOST_ONLY_AFTER(tell_replaced(), int, name, parameters, arguments)
+REPLACES(execv, (const char* path, char* const* arguments), (path, arguments))
+REPLACES(execvp, (const char* path, char* const* arguments), (path, arguments))
+REPLACES(execve, (const char* path, char* const* arguments, char* const* all), (path, arguments, all))
+REPLACES(execvpe, (const char* path, char* const* arguments, char* const* all), (path, arguments, all))
+REPLACES(fexecve, (int file, char* const* arguments, char* const* all), (file, arguments, all))
+static void tell_exit(long number, long status) {
+    if (number == SYS_exit_group && emu::host) emu::host->end(int(status));
+}
+HOST_ONLY_AFTER(tell_exit(number, a), long, syscall, (long number, long a, long b, long c, long d, long e, long f),
+                (number, a, b, c, d, e, f))
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC pop_options
 #endif
+
+// Those whose arguments are a list become those whose arguments are an array.
+static char** listed(const char* first, va_list list, char*** all) {
+    va_list again;
+    va_copy(again, list);
+    size_t count = 1;
+    for (const char* word = first; word; word = va_arg(again, const char*)) ++count;
+    va_end(again);
+    char** words = static_cast<char**>(__libc_malloc(count * sizeof(char*)));
+    if (!words) return nullptr;
+    size_t n = 0;
+    for (const char* word = first; word; word = va_arg(list, const char*)) words[n++] = const_cast<char*>(word);
+    words[n] = nullptr;
+    if (all) *all = va_arg(list, char**);
+    return words;
+}
+#define LISTED(name, environment, call)                                                          \
+    __asm__(".hidden " #name);                                                                   \
+    extern "C" __attribute__((weak)) int emu_host_##name(const char*, const char*, ...) __asm__(#name); \
+    extern "C" int emu_host_##name(const char* path, const char* first, ...) {                   \
+        char** all = environ;                                                                    \
+        va_list list;                                                                            \
+        va_start(list, first);                                                                   \
+        char** words = listed(first, list, environment);                                         \
+        va_end(list);                                                                            \
+        int result = words ? call : -1;                                                          \
+        __libc_free(words);                                                                      \
+        return result;                                                                           \
+    }
+LISTED(execl, nullptr, execve(path, words, all))
+LISTED(execle, &all, execve(path, words, all))
+LISTED(execlp, nullptr, execvpe(path, words, all))
 
 // A kernel's text is made before the stream is locked: a thread that faults while it makes it, as by an address for %s that
 // is none, does not come back to unlock it.

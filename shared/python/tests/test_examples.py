@@ -52,7 +52,7 @@ def test_a_record_of_trainings_and_its_table(train, tmp_path, monkeypatch, capsy
         train.main()
         return capsys.readouterr().out
 
-    sizes = "--seeds 2 --steps 12 --sequence 16"
+    sizes = "--seeds 2 --steps 12 --sequence 16 --width 32 --heads 1"
     assert "last ten steps of 2 seeds" in run(*sizes.split(), "--record", str(path))
     record = json.loads(path.read_text())
     # All sizes, for they depend on where it ran.

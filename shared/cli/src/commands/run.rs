@@ -226,10 +226,14 @@ fn problem(
     Ok(Problem { dims, dtype, seed, options: options.clone() })
 }
 
-/// Refuses sizes whose inputs, and their f64 copies for the reference, have no room in memory, so many problems at once:
+/// Refuses sizes whose tensors, and their f64 copies for the reference, have no room in memory, so many problems at once:
 /// before they are made.
 pub(crate) fn check_room(info: &Info, dims: &Dims, at_once: usize) -> Result<(), Error> {
-    let elements = info.input_elements(dims).filter(|&n| n <= 1 << 33);
+    // Of small inputs large outputs may come. At least these bytes cross memory: inputs and outputs, once each.
+    let dtype = info.dtypes[0];
+    let crossing = info.family.cost(dims, dtype).bytes / dtype.size() as f64;
+    let inputs = info.input_elements(dims);
+    let elements = inputs.map(|n| n.max(crossing as usize)).filter(|&n| n <= 1 << 33);
     let Some(elements) = elements else {
         return Err(Error::bad("--shape", "at most 2^33 elements in all", dims));
     };

@@ -1081,13 +1081,24 @@ fn every_end_of_a_program_is_told() {
         );
         run_files(&[("main.cu", &text)], own)
     };
-    for (end, status) in
-        [("_exit(0);", 0), ("_Exit(5);", 5), ("quick_exit(0);", 0), ("exit(0);", 0)]
-    {
+    for (end, status) in [
+        ("_exit(0);", 0),
+        ("_Exit(5);", 5),
+        ("quick_exit(0);", 0),
+        ("exit(0);", 0),
+        ("syscall(231, 4);", 4),
+        ("execl(\"/bin/echo\", \"echo\", \"other\", (char*)0);", 0),
+    ] {
         let (code, _, stderr) = of(end, &[]);
         assert_eq!(code, 3, "{end}: {stderr}");
         assert!(stderr.contains(&format!("the program ended with {status}")), "{end}: {stderr}");
     }
+    // Where nothing was found another program takes the place of this one, and its arguments come to it.
+    let replaced = "#include <unistd.h>\nint main(int count, char**) { char* all[] = {(char*)\"A=1\", nullptr};\n\
+        if (fork() == 0) execlp(\"echo\", \"echo\", \"child\", (char*)0); sleep(1);\n\
+        return execle(\"/bin/sh\", \"sh\", \"-c\", \"echo $0 $A; exit 5\", \"other\", (char*)0, all); }\n";
+    let (code, stdout, stderr) = run(replaced);
+    assert_eq!((code, &stdout[..]), (5, "child\nother 1\n"), "{stderr}");
     let forks =
         "for (int n = 0; n < 2; ++n) if (fork() == 0) { if (n) exit(0); _exit(0); } sleep(1);";
     let (code, stdout, stderr) = of(forks, &["--json"]);
@@ -1181,7 +1192,7 @@ fn a_compilation_ends_at_its_limit_and_with_the_tool() {
 /// nvcc refuses them; here the kernel stops, at its line. The program's own calls are the C library's.
 #[test]
 fn a_kernel_calls_no_function_of_the_host() {
-    let text = "#include <csetjmp>\n#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\nstatic jmp_buf back;\n\
+    let text = "#include <csetjmp>\n#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\n#include <ctime>\n#include <pthread.h>\nstatic jmp_buf back;\n\
         __global__ void calls(int which, int* x) { switch (which) {\n\
           case 1: exit(0);\n\
           case 2: system(\"echo ran\"); break;\n\
@@ -1190,22 +1201,41 @@ fn a_kernel_calls_no_function_of_the_host() {
           case 5: _exit(0);\n\
           case 6: quick_exit(0);\n\
           case 7: *x = getpid(); break;\n\
-          case 8: syscall(231, 0L, 0L, 0L, 0L, 0L, 0L); } }\n\
+          case 8: syscall(231, 0L, 0L, 0L, 0L, 0L, 0L); break;\n\
+          case 9: write(1, \"w\", 1); break;\n\
+          case 10: *x = int(time(nullptr)); break;\n\
+          case 11: unlink(\"none\"); break;\n\
+          case 12: pthread_exit(nullptr); break;\n\
+          case 13: *x = int(random()); } }\n\
         int main(int count, char**) { int* x; cudaMalloc(&x, 4); if (setjmp(back)) puts(\"jumped\");\n\
           calls<<<1, 1>>>(count - 1, x); cudaDeviceSynchronize(); srand(3);\n\
           static bool again; if (!again) { again = true; longjmp(back, 1); }\n\
           fflush(stdout); system(\"echo end\"); exit(rand() < 0); }\n";
     let of = |which: usize| {
-        let words = ["--", "1", "2", "3", "4", "5", "6", "7", "8"];
-        run_files(&[("main.cu", text)], &words[..=which])
+        let words = ["x"; 13];
+        run_files(&[("main.cu", text)], &[&["--"], &words[..which]].concat())
     };
     assert_eq!(of(0).1, "jumped\nend\n");
-    let names = ["exit", "system", "longjmp", "rand", "_exit", "quick_exit", "getpid", "syscall"];
+    let names = [
+        "exit",
+        "system",
+        "longjmp",
+        "rand",
+        "_exit",
+        "quick_exit",
+        "getpid",
+        "syscall",
+        "write",
+        "time",
+        "unlink",
+        "pthread_exit",
+        "random",
+    ];
     for (which, name) in names.into_iter().enumerate() {
         let (code, stdout, stderr) = of(which + 1);
         assert_eq!((code, &stdout[..]), (3, "jumped\nend\n"), "{stderr}");
         let said = format!("the kernel stopped itself: it calls {name}, a function of the host");
-        let line = format!("stopped at main.cu:{}:", which + 7);
+        let line = format!("stopped at main.cu:{}:", which + 9);
         assert!(stderr.contains(&said) && stderr.contains(&line), "{said} {line}: {stderr}");
     }
 }

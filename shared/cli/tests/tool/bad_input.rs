@@ -65,6 +65,8 @@ fn names_and_options() {
     refused(lab().args(["run", "playg:saxpy", "--dtype", "i32"]), 2, &["got i32"]);
     refused(lab().args(["run", "playg:saxpy", "--frobnicate"]), 2, &["--frobnicate"]);
     refused(lab().args(["run", "playg:saxpy", "--seed", "x"]), 2, &["--seed"]);
+    let said = ["--seed: expected a value that is not negative, got '-1'"];
+    refused(lab().args(["run", "playg:saxpy", "--seed", "-1"]), 2, &said);
     refused(
         lab().args(["run", "playg:saxpy", "--set", "b=1"]),
         2,
@@ -829,6 +831,11 @@ fn sizes_that_memory_has_no_room_for() {
             refused(lab().args([command, name, "--shape", shape]), 2, &said);
         }
     }
+    // Little goes in, and much comes out.
+    for command in ["run", "check", "compare", "profile"] {
+        let words = [command, "matmul", "--shape", "M=2097120,N=2097120,K=8"];
+        refused(lab().args(words), 2, &["--shape: expected", "elements"]);
+    }
 }
 
 #[test]
@@ -841,6 +848,42 @@ fn names_that_are_not_utf_8() {
     let out = here.path().join("model.safetensors");
     refused(lab().args(["mlp", "train"]).arg(&text).arg("--out").arg(&out), 2, &said);
     assert!(!out.exists());
+    let kernel = here.path().join(std::ffi::OsStr::from_bytes(b"\xff.cu"));
+    std::fs::write(&kernel, "__global__ void k() {}\n").unwrap();
+    let said = ["FILE.cu: expected a file whose name is UTF-8, got"];
+    let sizes = ["--kernel", "k", "--grid", "1", "--block", "1"];
+    refused(lab().arg("debug").arg(&kernel).args(sizes), 2, &said);
+}
+
+/// No command, and no word of one, is anything but a line on stderr, and with `--json` an object.
+#[test]
+fn words_that_are_not_utf_8() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let word = || std::ffi::OsStr::from_bytes(b"\xffz");
+    for (words, place) in [
+        (&["run"][..], 5),
+        (&["check"], 5),
+        (&["list"], 5),
+        (&["exercise"], 5),
+        (&["compile", "playg", "--arch"], 7),
+        (&["run", "playg:saxpy", "--shape"], 7),
+        (&["lm", "generate", "m.safetensors", "--prompt"], 8),
+    ] {
+        let output = lab().arg("--json").args(words).arg(word()).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        let expected = format!("argument {place}: expected UTF-8, got '\\xffz'");
+        assert!(text.starts_with(&format!("lab: {expected}")), "{words:?}: {text}");
+        let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&object["exit"], object["error"].as_str()), (&2.into(), Some(&expected[..])));
+    }
+    // Words that may be any bytes, as those of paths, and commands.
+    for words in [&["run", "playg:saxpy", "--input"][..], &["lstm", "test"], &["app"], &[]] {
+        refused(lab().args(words).arg(word()), 2, &["lab: "]);
+    }
+    let mut lab = Command::cargo_bin("lab").unwrap();
+    let said = ["LAB_DEVICE: expected UTF-8, got '\\xffz'"];
+    refused(lab.env("LAB_DEVICE", word()).arg("list"), 2, &said);
 }
 
 #[test]
@@ -976,6 +1019,7 @@ fn what_has_no_effect_is_refused() {
         ("--momentum", "0.5", "--momentum: expected --optimizer sgd, which uses it, got adam"),
         ("--epochs", "x", "--epochs: expected a whole number that is not negative, got 'x'"),
         ("--epochs", "", "--epochs: expected a whole number that is not negative, got ''"),
+        ("--epochs", "-3", "--epochs: expected a whole number that is not negative, got '-3'"),
     ] {
         refused(lab().args(train).args([option, value]), 2, &[said]);
     }
