@@ -17,8 +17,15 @@ pub enum NormalizerGrad {
     Exact,
 }
 
-/// Options of [`mlstm()`].
+/// Options of [`mlstm()`]: the default ones, changed one by one.
+///
+/// ```
+/// use vlstm_candle::{MlstmOptions, NormalizerGrad};
+/// let options = MlstmOptions::default().with_normalizer_grad(NormalizerGrad::Exact).with_eps(1e-5);
+/// assert_eq!((options.eps, options.forward_version), (1e-5, None));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct MlstmOptions {
     /// Added to the normaliser before the division; not negative.
     pub eps: f64,
@@ -34,6 +41,32 @@ impl Default for MlstmOptions {
     fn default() -> Self {
         let (normalizer_grad, forward_version) = (NormalizerGrad::Constant, None);
         Self { eps: 1e-6, normalizer_grad, forward_version, backward_version: None }
+    }
+}
+
+impl MlstmOptions {
+    /// With another ε, which is added to the normaliser.
+    #[must_use]
+    pub fn with_eps(self, eps: f64) -> Self {
+        Self { eps, ..self }
+    }
+
+    /// With another gradient through the normaliser.
+    #[must_use]
+    pub fn with_normalizer_grad(self, normalizer_grad: NormalizerGrad) -> Self {
+        Self { normalizer_grad, ..self }
+    }
+
+    /// With a version for forward passes, by its name.
+    #[must_use]
+    pub fn with_forward_version(self, name: impl Into<String>) -> Self {
+        Self { forward_version: Some(name.into()), ..self }
+    }
+
+    /// With a version for backward passes, by its name.
+    #[must_use]
+    pub fn with_backward_version(self, name: impl Into<String>) -> Self {
+        Self { backward_version: Some(name.into()), ..self }
     }
 }
 

@@ -165,7 +165,7 @@ impl Problem {
 /// Checks a call, and that its errors are at most these: of h, of the last state, of the gradients.
 fn holds(sizes: [usize; 5], dtype: DType, state: [bool; 2], exact: bool, most: [f64; 3]) {
     let normalizer_grad = if exact { NormalizerGrad::Exact } else { NormalizerGrad::Constant };
-    let options = MlstmOptions { normalizer_grad, ..MlstmOptions::default() };
+    let options = MlstmOptions::default().with_normalizer_grad(normalizer_grad);
     let [has_state, is_last_wanted] = state;
     let problem = Problem::new(sizes, dtype, has_state).unwrap();
     let found = problem.check(&options, is_last_wanted).unwrap();
@@ -294,18 +294,17 @@ fn two_walks_at_once() -> Result<()> {
 #[test]
 fn versions_by_name() -> Result<()> {
     let problem = Problem::new([1, 1, 40, 16, 16], DType::F32, false)?;
-    for (forward, backward) in [
-        (Some("vlstm_fw_v1:online"), None),
-        (None, Some("vlstm_fwbw_v1:ahead")),
-        (None, Some("vlstm_fwbw_v0:grid_sync")),
+    let usual = MlstmOptions::default;
+    for options in [
+        usual().with_forward_version("vlstm_fw_v1:online"),
+        usual().with_backward_version("vlstm_fwbw_v1:ahead"),
+        usual().with_backward_version("vlstm_fwbw_v0:grid_sync"),
     ] {
-        let [forward_version, backward_version] = [forward, backward].map(|v| v.map(str::to_owned));
-        let options = MlstmOptions { forward_version, backward_version, ..MlstmOptions::default() };
         let found = problem.check(&options, false)?;
         assert!(found[0] <= 6e-7 && found[2] <= 1.5e-6, "{options:?}: {found:?}");
     }
     let [q, k, v, i, f] = &problem.tensors;
-    let other = MlstmOptions { forward_version: Some("none".into()), ..MlstmOptions::default() };
+    let other = usual().with_forward_version("none");
     let said = mlstm(q, k, v, i, f, &other).unwrap_err().to_string();
     assert!(said.starts_with("version: expected auto or one of vlstm_fw_v1:online, "), "{said}");
     Ok(())
@@ -363,7 +362,7 @@ fn what_it_refuses() -> Result<()> {
         "{found}"
     );
     for eps in [-1.0, f64::NAN, f64::INFINITY] {
-        let options = MlstmOptions { eps, ..MlstmOptions::default() };
+        let options = MlstmOptions::default().with_eps(eps);
         let found = mlstm(&q, &q, &v, &gate, &gate, &options).unwrap_err().to_string();
         assert!(found.starts_with("eps: expected a finite number that is not negative"), "{found}");
     }
