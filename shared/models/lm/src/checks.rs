@@ -48,6 +48,10 @@ static CHECKS: &[Check] = &[
         run: stream_checks::a_training_of_streams_is_resumed,
     },
     Check {
+        name: "tokens_of_files_are_as_those_in_memory",
+        run: stream_checks::tokens_of_files_are_as_those_in_memory,
+    },
+    Check {
         name: "documents_and_streams_are_refused_where_they_cannot_be",
         run: stream_checks::documents_and_streams_are_refused_where_they_cannot_be,
     },
