@@ -9,7 +9,7 @@ use crate::TokenFiles;
 
 /// A stream of tokens. A window at start s has the S tokens from s on, and each token's target is the one behind it, unless it has one of
 /// its own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
     /// From 0 to V − 1; none where they stay in files.
     pub ids: Vec<i32>,

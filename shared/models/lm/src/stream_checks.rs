@@ -219,6 +219,9 @@ pub(crate) fn a_training_of_streams_is_resumed(device: &Device) {
         second.run(1).unwrap();
         assert!(whole.checkpoint().unwrap() == second.checkpoint().unwrap(), "{dtype}");
 
+        let other = Checkpoint { config: Config { carry_state: false, ..config }, ..read.clone() };
+        let error = Trainer::resume(device, &other, &data, &starts).expect_err("states of nobody");
+        assert!(error.to_string().contains("its steps hand no state on"), "{error}");
         let mut without = read;
         without.states.pop_last();
         let error =

@@ -100,6 +100,15 @@ impl TokenFiles {
     }
 }
 
+/// By what tells them from others.
+impl PartialEq for TokenFiles {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for TokenFiles {}
+
 impl Part {
     fn read(&self, ids: &mut Vec<i32>, start: usize, count: usize) -> Result<(), Error> {
         let Header { size, vocabulary, .. } = self.header;

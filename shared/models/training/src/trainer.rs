@@ -343,13 +343,13 @@ impl<S: Step + 'static> Trainer<S> {
         let position = Position { epoch: 0, step: 0, steps_per_epoch: 0 };
         check_same_position(ranks.as_ref(), position, None)?;
         let begun = Instant::now();
-        let (first, loaded) = std::thread::scope(|scope| {
-            let first = scope.spawn(|| S::initial(&model, &config));
-            let loaded = S::load(device, &model, &config, data, starts.len(), ranks.as_ref());
-            let loaded = loaded.map(|()| begun.elapsed());
-            (first.join().expect("numbers are drawn"), loaded)
-        });
-        let loaded = loaded?;
+        let mut first = Tensors::new();
+        // By rayon's threads, of which this may be one: a thread of its own would wait for them, and they for it.
+        let loaded = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| first = S::initial(&model, &config));
+            S::load(device, &model, &config, data, starts.len(), ranks.as_ref())?;
+            Ok::<_, Error>(begun.elapsed())
+        })?;
         let drawn = begun.elapsed().saturating_sub(loaded);
         let mut trainer = Self::checked(device, model, config, data, starts, &first, ranks)?;
         trainer.phases.splice(0..0, [("kernels", loaded), ("first parameters", drawn)]);
