@@ -73,13 +73,14 @@ fn distance(found: &Tensors, expected: &Tensors) -> f64 {
     norm(&apart) / norm(&expected)
 }
 
+/// One block of the vLSTM.
+fn tiny() -> Model {
+    Model { hidden: 48, ..Model::xlstm(19, 32, 1, 1) }
+}
+
 /// Models whose state is carried, with the type that they run in, and how far a loss in it may be off.
-fn carried() -> [(Model, DType, f64); 3] {
-    [
-        (recurrent(), DType::F32, 1e-5),
-        (recurrent(), DType::BF16, 1e-2),
-        (small(), DType::BF16, 1e-2),
-    ]
+fn carried() -> [(Model, DType, f64); 2] {
+    [(recurrent(), DType::F32, 1e-5), (tiny(), DType::BF16, 1e-2)]
 }
 
 /// Windows of `window` tokens, as two streams a step where the states are carried.
@@ -194,7 +195,7 @@ pub(crate) fn tokens_behind_the_last_target_change_no_gradient(device: &Device) 
 
 /// Bit for bit, stopped between two windows of a stream, in parts of a step that are others before and behind.
 pub(crate) fn a_training_of_streams_is_resumed(device: &Device) {
-    for (model, dtype) in [(recurrent(), DType::F32), (small(), DType::BF16)] {
+    for (model, dtype, _) in carried() {
         let data = tokens(4 * 36 + 1, model.vocabulary);
         let starts = Tokens::streams(&data.starts(12), 4);
         let config = Config {
@@ -233,9 +234,9 @@ pub(crate) fn a_training_of_streams_is_resumed(device: &Device) {
 /// A training on files of tokens is that on the same tokens in memory, over more steps than the device has windows of at once, and where it is
 /// resumed between.
 pub(crate) fn tokens_of_files_are_as_those_in_memory(device: &Device) {
-    let model = Model { hidden: 48, ..Model::xlstm(19, 32, 1, 1) };
-    // 39 windows are 20 steps, the last with one window.
-    let data = tokens(39 * 8 + 1, model.vocabulary);
+    let model = tiny();
+    // 35 windows are 18 steps, the last with one window.
+    let data = tokens(35 * 8 + 1, model.vocabulary);
     let starts = data.starts(8);
     let directory = tempfile_directory();
     let paths = [directory.join("a.tokens"), directory.join("b.tokens")];
@@ -250,8 +251,8 @@ pub(crate) fn tokens_of_files_are_as_those_in_memory(device: &Device) {
     let mut found = Trainer::new(device, model, config, &files, &starts).unwrap();
     let loss = expected.epoch().unwrap().loss;
     assert_eq!(found.epoch().unwrap().loss, loss);
-    expected.run(19).unwrap();
-    found.run(18).unwrap();
+    expected.run(2).unwrap();
+    found.run(1).unwrap();
     let middle = found.checkpoint().unwrap();
     let mut resumed = Trainer::resume(device, &middle, &files, &starts).unwrap();
     resumed.run(1).unwrap();
