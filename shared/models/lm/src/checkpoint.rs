@@ -21,4 +21,8 @@ impl Trained for Model {
         }
         Ok(())
     }
+
+    fn carries_states(config: &Config) -> bool {
+        config.carry_state
+    }
 }

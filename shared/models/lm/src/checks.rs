@@ -42,6 +42,10 @@ static CHECKS: &[Check] = &[
     ),
     Check::new("a_training_of_streams_is_resumed", stream_checks::a_training_of_streams_is_resumed),
     Check::new(
+        "tokens_of_files_are_as_those_in_memory",
+        stream_checks::tokens_of_files_are_as_those_in_memory,
+    ),
+    Check::new(
         "documents_and_streams_are_refused_where_they_cannot_be",
         stream_checks::documents_and_streams_are_refused_where_they_cannot_be,
     ),

@@ -77,12 +77,29 @@ impl Evaluator {
     /// # Errors
     /// Tokens with targets of their own; what the device says.
     pub fn beside(trainer: &Trainer, batch: usize) -> Result<Self, Error> {
+        Self::beside_on(trainer, batch, None)
+    }
+
+    /// The same on other tokens than the training's, which are in memory: of a training on files, whose tokens come and go.
+    ///
+    /// # Errors
+    /// As [`Evaluator::beside`]; tokens that the model does not know.
+    pub fn beside_on(
+        trainer: &Trainer,
+        batch: usize,
+        data: Option<&Tokens>,
+    ) -> Result<Self, Error> {
         let (model, config) = (*trainer.model(), *trainer.config());
         let Config { dtype, window, document, .. } = config;
         let step = trainer.step();
         let plan = step.binding().plan();
         check_targets(plan.slot(TARGETS).is_some())?;
-        let tokens = plan.slot(TOKENS).expect("those of the training").len();
+        if let Some(data) = data {
+            data.check(model.vocabulary, &[0], window)?;
+        }
+        let own = data.map(|data| Tensor::new(&[data.ids.len()], &data.ids));
+        let of_training = plan.slot(TOKENS).expect("those of the training").len();
+        let tokens = data.map_or(of_training, |data| data.ids.len());
         let add_head: AddHead<'_> = &|tape, y, targets| add_losses(tape, &model, y, targets);
         let store = Store::new(&model, false);
         let Planned { plan, order, out } = planned(
@@ -93,7 +110,10 @@ impl Evaluator {
             tokens,
             add_head,
         )?;
-        let binder = step.share_tokens(plan.bind(), TOKENS)?;
+        let binder = match &own {
+            Some(own) => plan.bind().upload(TOKENS, own)?,
+            None => step.share_tokens(plan.bind(), TOKENS)?,
+        };
         let binding = step.share_weights(binder, WEIGHTS)?.finish()?;
         Ok(Self { binding, model, batch, window, order, out })
     }

@@ -71,7 +71,7 @@ impl Recall {
                 targets[start + pairs + at] = (keys * values + keys + v) as i32;
             }
         }
-        Tokens { ids, targets: Some(targets) }
+        Tokens { ids, targets: Some(targets), files: None }
     }
 
     /// Of the tokens with a target, the share that has its largest logit of all values there: `logits` \[windows, positions, V\] of the

@@ -1,5 +1,6 @@
 //! A training step: its slots, and what it launches.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use passes::{AdamW, CrossEntropy, Progress};
 use crate::config::EPS;
 use crate::kernels;
 use crate::streams::Streams;
-use crate::{Config, Model, Tokens};
+use crate::{Config, Model, TokenFiles, Tokens};
 
 /// A binding with what the host reads and writes of it.
 pub struct Step {
@@ -26,7 +27,50 @@ pub struct Step {
     shards: Option<(Shard, Arc<Communicator>)>,
     /// What it hands to the next, where states are carried.
     streams: Streams,
+    /// Where tokens stay in files, the windows of the steps to come.
+    fed: Option<Fed>,
     phases: Vec<training::Phase>,
+}
+
+/// Windows that the device has of tokens in files: those of some steps, each with its last target, in the order in which they come.
+struct Fed {
+    files: Arc<TokenFiles>,
+    /// Of the epoch, their first tokens.
+    order: Vec<usize>,
+    window: usize,
+    of_step: usize,
+    tokens: Slot,
+}
+
+/// Steps whose windows the device has at once.
+const FED_STEPS: usize = 16;
+
+impl Fed {
+    /// The same windows as the device counts them: it has room for those of so many steps.
+    fn places(&self) -> Vec<i32> {
+        let room = FED_STEPS * self.of_step;
+        (0..self.order.len()).map(|n| (n % room * (self.window + 1)) as i32).collect()
+    }
+
+    /// The tokens of the room, with the windows of these steps in their places.
+    fn read(&self, steps: Range<usize>) -> Result<Vec<i32>, Error> {
+        let (room, each) = (FED_STEPS * self.of_step, self.window + 1);
+        let mut ids = vec![0; room * each];
+        let end = (steps.end * self.of_step).min(self.order.len());
+        for n in steps.start * self.of_step..end {
+            let own = self.files.read(self.order[n], each)?;
+            ids[n % room * each..][..each].copy_from_slice(&own);
+        }
+        Ok(ids)
+    }
+}
+
+/// Tokens that the device has: all of the data, or room for those of some steps.
+fn tokens_there(data: &Tokens, config: &Config) -> usize {
+    match data.files {
+        Some(_) => FED_STEPS * config.windows_of_step() * (config.window + 1),
+        None => data.ids.len(),
+    }
 }
 
 /// This rank's part of an arena, of which each rank has as many elements.
@@ -457,7 +501,7 @@ impl training::Step for Step {
             return Err(Error::bad("ranks", expected, ranks.communicator.world()).into());
         }
         let parameters = model.parameters();
-        let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
+        let (sizes, has_targets) = ([tokens_there(data, config), windows], data.targets.is_some());
         let begun = Instant::now();
         let Planned { plan, slots, streams } =
             plan(device, model, config, &parameters, sizes, has_targets, ranks)?;
@@ -467,7 +511,10 @@ impl training::Step for Step {
             let communicator = Arc::clone(&ranks.communicator);
             (Shard::new(parameters.len(), &communicator), communicator)
         });
-        let tokens = Tensor::new(&[data.ids.len()], &data.ids);
+        let tokens = match data.files {
+            Some(_) => Tensor::new(&sizes[..1], &vec![0; sizes[0]]),
+            None => Tensor::new(&sizes[..1], &data.ids),
+        };
         let targets = data.targets.as_ref().map(|all| Tensor::new(&[all.len()], all));
         let mut masters = parameters.pack(DType::F32, all);
         let mut copy = (config.dtype != DType::F32).then(|| parameters.pack(config.dtype, all));
@@ -490,7 +537,14 @@ impl training::Step for Step {
             ("parameters in order", packed),
             ("memory of the device", begun.elapsed()),
         ];
-        Ok(Self { binding, parameters, slots, shards, streams, phases })
+        let fed = data.files.as_ref().map(|files| Fed {
+            files: Arc::clone(files),
+            order: Vec::new(),
+            window: config.window,
+            of_step: config.windows_of_step(),
+            tokens: binding.plan().slot(TOKENS).expect("an input of the plan"),
+        });
+        Ok(Self { binding, parameters, slots, shards, streams, fed, phases })
     }
 
     fn load(
@@ -502,7 +556,7 @@ impl training::Step for Step {
         ranks: Option<&Ranks>,
     ) -> Result<(), training::Error> {
         // The plan loads them; it is made again when the parameters are there, in milliseconds.
-        let (sizes, has_targets) = ([data.ids.len(), windows], data.targets.is_some());
+        let (sizes, has_targets) = ([tokens_there(data, config), windows], data.targets.is_some());
         plan(device, model, config, &model.parameters(), sizes, has_targets, ranks)?;
         Ok(())
     }
@@ -537,6 +591,26 @@ impl training::Step for Step {
         let [first, second] = self.slots.moments;
         let read = |name, slot| Ok::<_, Error>(self.parameters.unpack(&self.whole(name, slot)?));
         Ok([read(MOMENTS[0], first)?, read(MOMENTS[1], second)?])
+    }
+
+    fn places(&mut self, order: &[usize]) -> Vec<i32> {
+        match &mut self.fed {
+            None => order.iter().map(|&start| start as i32).collect(),
+            Some(fed) => {
+                fed.order = order.to_vec();
+                fed.places()
+            }
+        }
+    }
+
+    fn most_at_once(&self) -> usize {
+        if self.fed.is_some() { FED_STEPS } else { usize::MAX }
+    }
+
+    fn feed(&mut self, steps: Range<usize>) -> Result<(), training::Error> {
+        let Some(fed) = &self.fed else { return Ok(()) };
+        let ids = fed.read(steps)?;
+        Ok(self.binding.write(fed.tokens, &Tensor::new(&[ids.len()], &ids))?)
     }
 
     fn states(&self) -> Result<Tensors, training::Error> {

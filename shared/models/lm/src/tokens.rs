@@ -4,6 +4,7 @@
 //! "labtoken"  version u32  bytes of a token u32  vocabulary u64  tokens u64  bytes of the text u64  tokens …      little-endian
 //! ```
 
+use std::fs::File;
 use std::io::{BufReader, BufWriter, Read as _, Write as _};
 use std::path::Path;
 
@@ -45,59 +46,19 @@ impl TokenFile {
     /// Reads it.
     ///
     /// # Errors
-    /// It cannot be read, is none, or is cut short; a token is not of its vocabulary.
+    /// It cannot be read, is none, or is cut short; it has more than 2³⁰ tokens; a token is not of its vocabulary.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let file = open_file(path).map_err(|e| failed(path, e))?;
-        let refuse = |what: &str, expected: String, got: String| {
-            Err(Error::bad(format!("{what} of {}", path.display()), expected, got))
-        };
-        let len = file.metadata().map_err(|e| failed(path, e))?.len();
+        let (file, Header { vocabulary, bytes, count, size }) = Header::read(path, MOST)?;
         let mut file = BufReader::new(file);
-        let mut header = [0; 40];
-        if len < header.len() as u64 {
-            return refuse("length", "at least 40 bytes".into(), len.to_string());
-        }
-        file.read_exact(&mut header).map_err(|e| failed(path, e))?;
-        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four"));
-        let long = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight"));
-        if header[..8] != MAGIC {
-            return refuse("beginning", "that of a file of tokens".into(), "another".into());
-        }
-        if word(8) != VERSION {
-            return refuse("version", VERSION.to_string(), word(8).to_string());
-        }
-        let [vocabulary, count, bytes] = [16, 24, 32].map(long);
-        if !(1..=MOST).contains(&vocabulary) {
-            return refuse("vocabulary", format!("1 to {MOST}"), vocabulary.to_string());
-        }
-        let size = bytes_of_id(vocabulary);
-        if u64::from(word(12)) != size {
-            let expected = format!("{size}, for a vocabulary of {vocabulary}");
-            return refuse("bytes of a token", expected, word(12).to_string());
-        }
-        if count > MOST {
-            return refuse("tokens", format!("at most {MOST}"), count.to_string());
-        }
-        if len != 40 + size * count {
-            let expected = format!("{}, of {count} tokens", 40 + size * count);
-            return refuse("length", expected, len.to_string());
-        }
         let mut ids = Vec::with_capacity(count as usize);
         let mut piece = vec![0; PIECE * size as usize];
         while ids.len() < count as usize {
             let some = PIECE.min(count as usize - ids.len());
             let piece = &mut piece[..some * size as usize];
             file.read_exact(piece).map_err(|e| failed(path, e))?;
-            ids.extend(piece.chunks(size as usize).map(|id| match *id {
-                [a, b] => u32::from(u16::from_le_bytes([a, b])),
-                _ => u32::from_le_bytes(id.try_into().expect("four")),
-            } as i32));
+            append(&mut ids, piece, size);
         }
-        let is_known = |id: &i32| u64::try_from(*id).is_ok_and(|id| id < vocabulary);
-        if let Some(at) = ids.iter().position(|id| !is_known(id)) {
-            let expected = format!("0 to {}", vocabulary - 1);
-            return refuse(&format!("token {at}"), expected, (ids[at] as u32).to_string());
-        }
+        check_known(path, &ids, 0, vocabulary)?;
         Ok(Self { vocabulary: vocabulary as usize, bytes, ids })
     }
 
@@ -132,11 +93,91 @@ impl TokenFile {
     }
 }
 
+/// What a file of tokens says of them.
+#[derive(Debug)]
+pub(crate) struct Header {
+    pub(crate) vocabulary: u64,
+    /// Of the text.
+    pub(crate) bytes: u64,
+    /// Tokens.
+    pub(crate) count: u64,
+    /// Bytes of a token.
+    pub(crate) size: u64,
+}
+
+impl Header {
+    /// Bytes of it in a file.
+    pub(crate) const LEN: u64 = 40;
+
+    /// Of a file with at most so many tokens, which is read up to the first of them.
+    ///
+    /// # Errors
+    /// It cannot be read, is none, or is cut short.
+    pub(crate) fn read(path: &Path, most: u64) -> Result<(File, Self), Error> {
+        let mut file = open_file(path).map_err(|e| failed(path, e))?;
+        let refuse = |what: &str, expected: String, got: String| {
+            Err(Error::bad(format!("{what} of {}", path.display()), expected, got))
+        };
+        let len = file.metadata().map_err(|e| failed(path, e))?.len();
+        let mut header = [0; Self::LEN as usize];
+        if len < Self::LEN {
+            return refuse("length", format!("at least {} bytes", Self::LEN), len.to_string());
+        }
+        file.read_exact(&mut header).map_err(|e| failed(path, e))?;
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four"));
+        let long = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight"));
+        if header[..8] != MAGIC {
+            return refuse("beginning", "that of a file of tokens".into(), "another".into());
+        }
+        if word(8) != VERSION {
+            return refuse("version", VERSION.to_string(), word(8).to_string());
+        }
+        let [vocabulary, count, bytes] = [16, 24, 32].map(long);
+        if !(1..=MOST).contains(&vocabulary) {
+            return refuse("vocabulary", format!("1 to {MOST}"), vocabulary.to_string());
+        }
+        let size = bytes_of_id(vocabulary);
+        if u64::from(word(12)) != size {
+            let expected = format!("{size}, for a vocabulary of {vocabulary}");
+            return refuse("bytes of a token", expected, word(12).to_string());
+        }
+        if count > most {
+            return refuse("tokens", format!("at most {most}"), count.to_string());
+        }
+        if len != Self::LEN + size * count {
+            let expected = format!("{}, of {count} tokens", Self::LEN + size * count);
+            return refuse("length", expected, len.to_string());
+        }
+        Ok((file, Self { vocabulary, bytes, count, size }))
+    }
+}
+
+/// Adds tokens of so many bytes each.
+pub(crate) fn append(ids: &mut Vec<i32>, bytes: &[u8], size: u64) {
+    ids.extend(bytes.chunks(size as usize).map(|id| match *id {
+        [a, b] => u32::from(u16::from_le_bytes([a, b])),
+        _ => u32::from_le_bytes(id.try_into().expect("four")),
+    } as i32));
+}
+
+/// Refuses tokens of a file, from this one on, that are not of its vocabulary.
+pub(crate) fn check_known(
+    path: &Path,
+    ids: &[i32],
+    first: u64,
+    vocabulary: u64,
+) -> Result<(), Error> {
+    let is_known = |id: &i32| u64::try_from(*id).is_ok_and(|id| id < vocabulary);
+    let Some(at) = ids.iter().position(|id| !is_known(id)) else { return Ok(()) };
+    let what = format!("token {} of {}", first + at as u64, path.display());
+    Err(Error::bad(what, format!("0 to {}", vocabulary - 1), ids[at] as u32))
+}
+
 fn bytes_of_id(vocabulary: u64) -> u64 {
     if vocabulary <= 1 << 16 { 2 } else { 4 }
 }
 
-fn failed(path: &Path, error: std::io::Error) -> Error {
+pub(crate) fn failed(path: &Path, error: std::io::Error) -> Error {
     Error::File { path: path.display().to_string(), message: error.to_string() }
 }
 

@@ -27,7 +27,7 @@ fn data() -> (Tokens, Vec<usize>) {
     let ids: Vec<i32> = (0..1200).map(id).collect();
     let target = |n: usize| if n.is_multiple_of(11) || n / 64 % 5 == 1 { -1 } else { id(n + 1) };
     let targets = Some((0..ids.len()).map(target).collect());
-    let data = Tokens { ids, targets };
+    let data = Tokens { ids, targets, files: None };
     let starts = data.starts(16);
     (data, starts)
 }
@@ -223,7 +223,8 @@ fn the_checks_find_nothing() {
 #[test]
 fn ranks_that_differ_are_refused() {
     let (data, starts) = data();
-    let other_data = Tokens { ids: data.ids.iter().rev().copied().collect(), targets: None };
+    let other_data =
+        Tokens { ids: data.ids.iter().rev().copied().collect(), targets: None, files: None };
     type Change = fn(&mut Model, &mut Config);
     let changes: [(&str, Change); 3] = [
         ("model: expected {", |model, _| model.tied = false),

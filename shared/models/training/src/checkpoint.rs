@@ -73,6 +73,11 @@ pub trait Trained: Copy + Debug + PartialEq + Send + Sync + Serialize + Deserial
     /// # Errors
     /// Of the first of them that is wrong.
     fn check(checkpoint: &Checkpoint<Self>) -> Result<(), Error>;
+
+    /// Whether a step hands states to the next, so that checkpoints have some.
+    fn carries_states(_config: &Self::Config) -> bool {
+        false
+    }
 }
 
 /// All that the steps to come depend on, but the data.
@@ -360,7 +365,11 @@ impl<M: Trained> Checkpoint<M> {
         if !self.is_bare() {
             M::check(self)?;
         }
-        let Self { position, counts, numbers, .. } = self;
+        let Self { position, counts, numbers, states, .. } = self;
+        if !states.is_empty() && !M::carries_states(&self.config) {
+            let expected = "none, for its steps hand no state on";
+            return Err(bad(format!("'{STATE}…'"), expected, states.len()));
+        }
         let Position { epoch, step, steps_per_epoch } = *position;
         let taken = epoch.checked_mul(steps_per_epoch).and_then(|t| t.checked_add(step));
         let fits = step < steps_per_epoch

@@ -2,6 +2,7 @@
 
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -173,6 +174,24 @@ pub trait Step: Sized {
     /// The device's.
     fn moments(&self) -> Result<[Tensors; 2], Error>;
 
+    /// Where the device finds each sample of an epoch that come in this order: mostly where they begin in the data.
+    fn places(&mut self, order: &[usize]) -> Vec<i32> {
+        order.iter().map(|&start| start as i32).collect()
+    }
+
+    /// Steps that [`Step::feed`] feeds at once.
+    fn most_at_once(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Gives the device what these steps of the epoch read, where it does not have all data.
+    ///
+    /// # Errors
+    /// The data cannot be read; the device's.
+    fn feed(&mut self, _steps: Range<usize>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// What a step hands to the next beside parameters and moments, by name; mostly nothing.
     ///
     /// # Errors
@@ -324,13 +343,13 @@ impl<S: Step + 'static> Trainer<S> {
         let position = Position { epoch: 0, step: 0, steps_per_epoch: 0 };
         check_same_position(ranks.as_ref(), position, None)?;
         let begun = Instant::now();
-        let (first, loaded) = std::thread::scope(|scope| {
-            let first = scope.spawn(|| S::initial(&model, &config));
-            let loaded = S::load(device, &model, &config, data, starts.len(), ranks.as_ref());
-            let loaded = loaded.map(|()| begun.elapsed());
-            (first.join().expect("numbers are drawn"), loaded)
-        });
-        let loaded = loaded?;
+        let mut first = Tensors::new();
+        // By rayon's threads, of which this may be one: a thread of its own would wait for them, and they for it.
+        let loaded = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| first = S::initial(&model, &config));
+            S::load(device, &model, &config, data, starts.len(), ranks.as_ref())?;
+            Ok::<_, Error>(begun.elapsed())
+        })?;
         let drawn = begun.elapsed().saturating_sub(loaded);
         let mut trainer = Self::checked(device, model, config, data, starts, &first, ranks)?;
         trainer.phases.splice(0..0, [("kernels", loaded), ("first parameters", drawn)]);
@@ -517,11 +536,11 @@ impl<S: Step + 'static> Trainer<S> {
     fn begin_epoch(&self) -> Result<(), Error> {
         let course = self.course();
         let order = course.order(&self.starts, self.epoch);
-        let order: Vec<i32> = order.into_iter().map(|s| s as i32).collect();
         let first = self.epoch * self.steps_per_epoch();
         let rates: Vec<f64> =
             (0..self.steps_per_epoch()).map(|s| course.schedule.at(first + s)).collect();
         let mut step = self.step.borrow_mut();
+        let order = step.places(&order);
         let slots = step.slots();
         let binding = step.binding_mut();
         binding.write(slots.order, &Tensor::new(&[order.len()], &order))?;
@@ -537,11 +556,13 @@ impl<S: Step + 'static> Trainer<S> {
     pub fn run(&mut self, most: usize) -> Result<Option<Epoch>, Error> {
         let end = self.done.saturating_add(most).min(self.steps_per_epoch());
         while self.done < end {
-            let mut chunk = (end - self.done).min(UNWATCHED);
+            let at_once = self.step.borrow().most_at_once();
+            let mut chunk = (end - self.done).min(UNWATCHED).min(at_once);
             // Of how long a step takes, the watch over several knows when it has seen one.
             if self.ranks.is_some() && self.slowest.is_none() {
                 chunk = 1;
             }
+            self.step.borrow_mut().feed(self.done..self.done + chunk)?;
             let begun = Instant::now();
             let ranks = self.ranks.as_ref().map(|ranks| Arc::clone(&ranks.communicator));
             let watch = ranks.as_ref().map(|ranks| {

@@ -38,12 +38,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let window = window.unwrap_or(of_training.window);
     let batch = batch.unwrap_or(of_training.batch);
     Config { window, batch, accumulate: 1, ..of_training }.check()?;
-    let corpus = texts::read(texts, || saved::tokenizer(path))?;
+    let mut corpus = texts::read(texts, || saved::tokenizer(path))?;
+    corpus.data = corpus.data.in_memory()?;
     let starts = corpus.data.starts(window);
     if starts.is_empty() {
         let expected = format!("at least {}, a window and its last target", window + 1);
         let what = format!("{} of the text", corpus.unit());
-        return Err(Error::bad(what, expected, corpus.data.ids.len()).into());
+        return Err(Error::bad(what, expected, corpus.data.len()).into());
     }
     let device = common.open()?;
     let of = Evaluated {

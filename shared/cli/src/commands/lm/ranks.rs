@@ -75,7 +75,10 @@ impl Ranks {
                     (prepared, device.join())
                 });
                 let panicked = |_| Err(Failure::Refused("the device has panicked".into()));
-                train(&prepared?, device.unwrap_or_else(panicked)?, None)
+                let (prepared, device) = (prepared?, device.unwrap_or_else(panicked)?);
+                // Its context becomes that of this thread, too.
+                device.synchronize().map_err(Error::from)?;
+                train(&prepared, device, None)
             }
             Self::Process(place) => {
                 let group = Group::connect(place, limit)?;

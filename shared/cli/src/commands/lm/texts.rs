@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use lab_device::emulator::read_file;
 use lab_harness::Error;
-use lab_lm::{TokenFile, Tokenizer, Tokens};
+use lab_lm::{TokenFile, TokenFiles, Tokenizer, Tokens};
 
 use crate::commands::training::beside;
 use crate::failure::Failure;
@@ -74,12 +74,12 @@ pub(super) struct Corpus {
 impl Corpus {
     /// What the tokens are, as messages call them.
     pub(super) fn unit(&self) -> &'static str {
-        if self.data.ids.len() == self.bytes { "bytes" } else { "tokens" }
+        if self.data.len() == self.bytes { "bytes" } else { "tokens" }
     }
 
     /// Tokens of a byte.
     pub(super) fn tokens_of_byte(&self) -> f64 {
-        self.data.ids.len() as f64 / self.bytes.max(1) as f64
+        self.data.len() as f64 / self.bytes.max(1) as f64
     }
 }
 
@@ -122,22 +122,19 @@ pub(super) fn read(
 fn read_tokens(all: &[PathBuf]) -> Result<Corpus, Failure> {
     let tokenizer_of = |path: &Path| Some(beside(path, "tokenizer.json")).filter(|t| t.exists());
     let maker = |path: &Path| tokenizer_of(path).map(|t| text(&t)).transpose();
-    let (mut ids, mut bytes, mut vocabulary) = (Vec::new(), 0, 0);
     let first = maker(&all[0])?;
     for path in all {
         if maker(path)? != first {
             let expected = format!("tokens of the tokenizer beside {}", all[0].display());
             return Err(Error::bad("TEXT", expected, path.display()).into());
         }
-        let own = TokenFile::read(path)?;
-        ids.extend(own.ids);
-        bytes += own.bytes as usize;
-        vocabulary = vocabulary.max(own.vocabulary);
     }
-    if ids.is_empty() {
+    let files = TokenFiles::open(all)?;
+    if files.len() == 0 {
         return Err(Error::bad("TEXT", "at least one token", "none").into());
     }
-    let (data, vocabulary) = (Tokens::of_ids(ids), Some(vocabulary));
+    let (bytes, vocabulary) = (files.bytes() as usize, Some(files.vocabulary()));
+    let data = Tokens::of_files(files);
     Ok(Corpus { data, bytes, vocabulary, tokenizer: tokenizer_of(&all[0]) })
 }
 
@@ -151,7 +148,7 @@ impl Split {
     /// # Errors
     /// There is no window to train on.
     pub(super) fn new(corpus: &Corpus, held_out: f64, window: usize) -> Result<Self, Error> {
-        let all = corpus.data.ids.len();
+        let all = corpus.data.len();
         let kept = ((all as f64) * (1.0 - held_out)).round() as usize;
         let whole = corpus.data.starts(window);
         let trained: Vec<usize> = whole.into_iter().filter(|s| s + window < kept).collect();

@@ -210,10 +210,16 @@ fn train(
         None
     } else {
         let batch = (trainer.config().batch / world).min(judged.len());
-        Some((Evaluator::beside(&trainer, batch)?, judged))
+        match data.files {
+            None => Some((Evaluator::beside(&trainer, batch)?, judged)),
+            Some(_) => {
+                let (own, starts) = data.excerpt(&judged, trainer.config().window)?;
+                Some((Evaluator::beside_on(&trainer, batch, Some(&own))?, starts))
+            }
+        }
     };
     phases.push(("evaluation", start.elapsed()));
-    let (all, unit) = (data.ids.len(), corpus.unit());
+    let (all, unit) = (data.len(), corpus.unit());
     if is_first {
         let devices = match world {
             1 => device.name(),
