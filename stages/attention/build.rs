@@ -10,6 +10,11 @@ fn main() {
         };
         names.iter().flat_map(of_name).collect()
     };
+    // PACKED: for a batch of sequences, and for packed ones.
+    let packed_or_not = |names: Vec<String>| -> Vec<String> {
+        let of = |packed| names.iter().map(move |n| n.replace('>', &format!(", {packed}>")));
+        of(false).chain(of(true)).collect()
+    };
     let mut scores = of_each(
         &["attention_scores", "attention_over_columns", "attention_over_rows", "attention_slopes"],
         &TYPES,
@@ -25,10 +30,11 @@ fn main() {
     let mut back = of_each(&["attention_keys_mma", "attention_queries_mma"], &TYPES[1..], &rooms);
     // Threads, and lanes of a row: eight columns each.
     let lanes = [", 128, 8", ", 128, 16", ", 128, 32"];
-    back.extend(of_each(&["attention_rows"], &TYPES[1..], &lanes));
+    back.extend(packed_or_not(of_each(&["attention_rows"], &TYPES[1..], &lanes)));
     // ROOM, GROUPS, L, PLACES.
     let narrow = ", 64, 2, 128, 3";
     let wide = [", 64, 3, 128, 3", ", 128, 2, 128, 2", ", 256, 2, 64, 2"];
+    let turns = packed_or_not(of_each(&["attention_turns"], &TYPES[1..], &wide));
     let mut wide_back = of_each(
         &["attention_keys_wgmma"],
         &TYPES[1..],
@@ -44,6 +50,7 @@ fn main() {
         &TYPES[1..],
         &[", 64, 2, 128, 4, true", ", 128, 2, 64, 4, true", ", 256, 1, 64, 2, false"],
     ));
+    let wide_back = packed_or_not(wide_back);
     lab_kernel_build::Stage::new()
         .kernel("kernels/scores.cu", &scores)
         .kernel("kernels/online.cu", &online)
@@ -56,7 +63,7 @@ fn main() {
             &of_each(&["attention_wgmma"], &TYPES[1..], &[narrow, wide[1], wide[2]]),
         )
         .needs("sm_90a")
-        .kernel("kernels/turns.cu", &of_each(&["attention_turns"], &TYPES[1..], &wide))
+        .kernel("kernels/turns.cu", &turns)
         .needs("sm_90a")
         .kernel("kernels/wgmma_back.cu", &wide_back)
         .needs("sm_90a")

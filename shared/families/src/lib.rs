@@ -8,6 +8,7 @@
 pub mod attention;
 pub mod lstm;
 pub mod mlp;
+pub mod packed;
 pub mod qkv;
 pub mod slstm;
 pub mod vlstm;

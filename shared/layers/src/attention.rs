@@ -112,7 +112,7 @@ impl Tape<'_> {
         let (dtype, sizes, stride) = (self.dtype, of_columns.0, of_columns.all());
         let rows_of = move |slot| of_columns.parts(slot).map(|(_, slot)| Rows { slot, stride });
         let [q, k, v] = rows_of(qkv);
-        let attention = AttentionRows { dtype, sizes, q, k, v, causal: true };
+        let attention = AttentionRows { dtype, sizes, q, k, v, cu_seqlens: None, causal: true };
         if !self.is_training() {
             return attention.add_forward(self.plan);
         }

@@ -52,6 +52,10 @@ pub struct Attention {
     pub k: Slot,
     /// Values.
     pub v: Slot,
+    /// Where packed sequences begin and end, i32 \[N + 1\], rising from 0 to S: sequence n has the positions from its n-th element
+    /// up to the next, which may be none, and B is 1. A position sees those of its own sequence alone.
+    /// See [`lab_families::packed::PackedSlot`].
+    pub cu_seqlens: Option<Slot>,
     /// Whether a position sees no later one.
     pub causal: bool,
     /// The version of the forward pass alone, and that of both passes: `attention:v2_mma`.
@@ -84,14 +88,20 @@ pub struct AttentionGradients {
     pub v: Slot,
 }
 
+/// Of a slot `cu_seqlens`.
+pub(crate) fn shape_of_ends(slot: Slot) -> Shape {
+    Shape { dtype: DType::I32, sizes: vec![slot.len()] }
+}
+
 impl Attention {
-    /// Causal, by the version that suits.
+    /// Causal, of sequences of one length, by the version that suits.
     pub fn new(dtype: DType, sizes: AttentionSizes, [q, k, v]: [Slot; 3]) -> Self {
-        Self { dtype, sizes, q, k, v, causal: true, versions: [None; 2] }
+        Self { dtype, sizes, q, k, v, cu_seqlens: None, causal: true, versions: [None; 2] }
     }
 
-    fn inputs(&self) -> [(&'static str, Slot); 3] {
-        [("q", self.q), ("k", self.k), ("v", self.v)]
+    fn inputs(&self) -> Vec<(&'static str, Slot)> {
+        let packed = self.cu_seqlens.map(|slot| ("cu_seqlens", slot));
+        [("q", self.q), ("k", self.k), ("v", self.v)].into_iter().chain(packed).collect()
     }
 
     /// A version of the forward pass, or of both, and its plan.
@@ -101,7 +111,9 @@ impl Attention {
             |heads| Shape { dtype: self.dtype, sizes: vec![batch, heads, positions, columns] };
         let all = [("q", heads), ("k", shared_heads), ("v", shared_heads), ("do", heads)];
         let named = all.into_iter().filter(|(name, _)| gradients || *name != "do");
-        let shapes: Shapes = named.map(|(name, heads)| (name.to_owned(), shape(heads))).collect();
+        let packed = self.cu_seqlens.map(|ends| ("cu_seqlens".to_owned(), shape_of_ends(ends)));
+        let shapes: Shapes =
+            named.map(|(name, heads)| (name.to_owned(), shape(heads))).chain(packed).collect();
         let options = vec![format!("causal={}", if self.causal { "yes" } else { "no" })];
         let name = self.versions[usize::from(gradients)];
         let version = choose_attention(gradients, plan.device(), &shapes, &options, name)?;

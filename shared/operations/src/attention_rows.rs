@@ -5,6 +5,7 @@ use lab_harness::plan::Slot;
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Version};
 
 use crate::AttentionSizes;
+use crate::attention::shape_of_ends;
 use crate::choose::needed_arch;
 use crate::cut::{Cut, Made};
 use crate::rows::Rows;
@@ -26,6 +27,8 @@ pub struct AttentionRows {
     pub k: Rows,
     /// Values.
     pub v: Rows,
+    /// Where packed sequences begin and end, as [`Attention::cu_seqlens`](crate::Attention::cu_seqlens) has it; B is 1.
+    pub cu_seqlens: Option<Slot>,
     /// Whether a position sees no later one.
     pub causal: bool,
 }
@@ -35,6 +38,8 @@ pub type SavedAttentionRows = Saved<AttentionRows>;
 
 static FORWARD: &dyn Version = &attention::TURNS;
 static BOTH: &dyn Version = &attention::WGMMA_BACK;
+static PACKED_FORWARD: &dyn Version = &attention::PACKED;
+static PACKED_BOTH: &dyn Version = &attention::PACKED_BACK;
 
 /// The gradients from above.
 const UPSTREAM: [&str; 1] = ["do"];
@@ -67,13 +72,15 @@ impl AttentionRows {
         [heads * columns, shared_heads * columns]
     }
 
-    fn inputs(&self) -> [(&'static str, Slot); 3] {
+    fn inputs(&self) -> Vec<(&'static str, Slot)> {
         let (rows, [own, shared]) = (self.rows(), self.widths());
-        [
+        let tensors = [
             ("q", self.q.of(rows, own)),
             ("k", self.k.of(rows, shared)),
             ("v", self.v.of(rows, shared)),
-        ]
+        ];
+        let packed = self.cu_seqlens.map(|slot| ("cu_seqlens", slot));
+        tensors.into_iter().chain(packed).collect()
     }
 
     fn plan_of(
@@ -87,7 +94,9 @@ impl AttentionRows {
             |heads| Shape { dtype: self.dtype, sizes: vec![batch, heads, positions, columns] };
         let all = [("q", heads), ("k", shared_heads), ("v", shared_heads), ("do", heads)];
         let named = all.into_iter().filter(|(name, _)| version.info().takes(name));
-        let shapes: Shapes = named.map(|(name, heads)| (name.to_owned(), shape(heads))).collect();
+        let packed = self.cu_seqlens.map(|ends| ("cu_seqlens".to_owned(), shape_of_ends(ends)));
+        let shapes: Shapes =
+            named.map(|(name, heads)| (name.to_owned(), shape(heads))).chain(packed).collect();
         let options = vec![format!("causal={}", if self.causal { "yes" } else { "no" })];
         let parsed = Options::parse(&options, version.info())?;
         let own = [
@@ -105,7 +114,8 @@ impl AttentionRows {
     /// Both passes, with the strides of the gradients of q, k and v.
     fn both(&self, plan: &Plan, [dq, dk, dv]: [usize; 3]) -> Result<Made, Error> {
         let more = [("do", self.widths()[0]), ("dq", dq), ("dk", dk), ("dv", dv)];
-        self.plan_of(plan, BOTH, &more)
+        let version = if self.cu_seqlens.is_some() { PACKED_BOTH } else { BOTH };
+        self.plan_of(plan, version, &more)
     }
 
     /// Adds the forward pass alone; o.
@@ -113,7 +123,8 @@ impl AttentionRows {
     /// # Errors
     /// [`AttentionRows::takes`] says no; a slot is too short, or of another type.
     pub fn add_forward(&self, plan: &mut Plan) -> Result<Slot, Error> {
-        let forward = self.plan_of(plan, FORWARD, &[])?;
+        let version = if self.cu_seqlens.is_some() { PACKED_FORWARD } else { FORWARD };
+        let forward = self.plan_of(plan, version, &[])?;
         Ok(plan.include(&forward.plan, &self.inputs())?.slot("o"))
     }
 

@@ -8,6 +8,7 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Dims, Plan, Problem, Tensor, Tensors};
 use lab_reference::attention;
 
+use crate::attention_checks::packed_attention_is_right;
 use crate::check_data::{SIZES, TYPES, drawn, inputs, of, relative};
 use crate::composed_checks::{layers_of_one_plan_are_right, layers_of_two_plans_are_right};
 use crate::import_checks::{another_export_is_refused, what_is_saved_is_imported};
@@ -33,6 +34,7 @@ static CHECKS: &[Check] = &[
     Check::new("steps_go_on_where_a_sequence_ends", steps_go_on_where_a_sequence_ends),
     Check::new("attention_stands_beside_the_vlstm", attention_stands_beside_the_vlstm),
     Check::new("attention_over_rows_is_that_by_heads", attention_over_rows_is_that_by_heads),
+    Check::new("packed_attention_is_right", packed_attention_is_right),
 ];
 
 /// What a forward pass has saved is still there.
@@ -151,7 +153,7 @@ fn attention_over_rows_is_that_by_heads(device: &Device) {
             Rows { slot, stride }
         };
         let [q, k, v] = parts.map(|p| part(qkv_slot, width, p));
-        let operation = AttentionRows { dtype, sizes, q, k, v, causal };
+        let operation = AttentionRows { dtype, sizes, q, k, v, cu_seqlens: None, causal };
         let (o, saved) = operation.add_forward_saving(&mut plan, [width + 8; 3]).unwrap();
         let gradients = plan.scratch(dtype, rows * (width + 8));
         let to = parts.map(|p| part(gradients, width + 8, p));

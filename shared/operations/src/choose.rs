@@ -162,7 +162,15 @@ static ATTENTION_GRADIENTS: &[Candidate] = candidates! {
     attention: WGMMA_BACK, MMA_BACK, SCORES_BACK;
 };
 
-/// The same for softmax attention: its forward pass alone, or with the gradients.
+static PACKED_ATTENTION: &[Candidate] = candidates! {
+    attention: PACKED;
+};
+
+static PACKED_ATTENTION_GRADIENTS: &[Candidate] = candidates! {
+    attention: PACKED_BACK;
+};
+
+/// The same for softmax attention: its forward pass alone, or with the gradients. Packed sequences have a tensor `cu_seqlens`.
 ///
 /// # Errors
 /// As [`choose`].
@@ -173,7 +181,12 @@ pub fn choose_attention(
     options: &[String],
     name: Option<&str>,
 ) -> Result<&'static dyn Version, Error> {
-    let all = if gradients { ATTENTION_GRADIENTS } else { ATTENTION };
+    let all = match (shapes.contains_key("cu_seqlens"), gradients) {
+        (false, false) => ATTENTION,
+        (false, true) => ATTENTION_GRADIENTS,
+        (true, false) => PACKED_ATTENTION,
+        (true, true) => PACKED_ATTENTION_GRADIENTS,
+    };
     choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, options, name)
 }
 

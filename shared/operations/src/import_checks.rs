@@ -189,7 +189,7 @@ fn of_attention_rows(device: &Device) {
     let forward = |plan: &mut Plan| {
         let [qkv] = inputs(plan, &all, ["qkv"]);
         let [q, k, v] = parts(qkv, starts, stride);
-        let attention = AttentionRows { dtype, sizes, q, k, v, causal: true };
+        let attention = AttentionRows { dtype, sizes, q, k, v, cu_seqlens: None, causal: true };
         (attention, attention.add_forward_saving(plan, [stride; 3]).unwrap().1)
     };
     let import = |attention: &AttentionRows, plan: &mut Plan, export: &Export| {

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod attention_checks;
 mod attention_rows;
 mod attention_step;
 mod check_data;

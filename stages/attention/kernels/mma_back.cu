@@ -12,19 +12,27 @@
 // kernel is told how many elements apart rows lie, heads of a sequence, and sequences. A grid of heads
 // tiles blocks, or of heads / group tiles.
 #include "lab/ptx/dynamic_shared.cuh"
+#include "packed.cuh"
 #include "weights.cuh"
 
 using namespace lab;
 
 // ANCHOR: rows
-template <class T, int THREADS, int LANES>
+template <class T, int THREADS, int LANES, bool PACKED>
 __global__ void __launch_bounds__(THREADS)
     attention_rows(const T* __restrict__ o, const T* __restrict__ grad, const float* __restrict__ lse,
                    float2* __restrict__ of_row, int NH, int length, int S, int D, long long o_row, long long o_head,
-                   long long o_sequence, long long grad_row, long long grad_head, long long grad_sequence, long long all) {
+                   long long o_sequence, long long grad_row, long long grad_head, long long grad_sequence, long long all,
+                   const int* __restrict__ cu_seqlens, int sequences) {
     long long at = (1ll * blockIdx.x * THREADS + threadIdx.x) / LANES, n = at / length, row = at % length;
     int c = threadIdx.x % LANES * 8;
     bool is = at < all && row < S;
+    if constexpr (PACKED) {
+        auto packed = PackedSequence::of_tile<RECORDS>(cu_seqlens, sequences, S, row / RECORDS);
+        row -= packed.first_record();
+        is = at < all && row >= 0 && row < packed.length;
+        row += packed.begin;
+    }
     float sum = 0;
     if (is && c < D) {
         auto left = load_pack(o + n / NH * o_sequence + n % NH * o_head + row * o_row + c);

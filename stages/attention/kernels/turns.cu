@@ -24,7 +24,7 @@ template <class T, int ROOM, int GROUPS, int L, int PLACES> struct Tiles<T, ROOM
     Panels<T, ROOM, L> k[PLACES], v[PLACES];
 };
 
-template <class T, int ROOM, int GROUPS, int L, int PLACES>
+template <class T, int ROOM, int GROUPS, int L, int PLACES, bool PACKED>
 constexpr int attention_turns_shared = sizeof(Tiles<T, ROOM, GROUPS, L, PLACES>);
 
 template <int GROUPS> constexpr int ASK_REGISTERS = GROUPS == 2 ? 24 : 32;
@@ -41,18 +41,20 @@ template <int GROUPS> struct Turns {
     __device__ __forceinline__ void end() const { if (own == 0) take(); }  // what the last one passes on
 };
 
-template <class T, int ROOM, int GROUPS, int L, int PLACES>
+template <class T, int ROOM, int GROUPS, int L, int PLACES, bool PACKED>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     attention_turns(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                     const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap o, float* __restrict__ lse,
                     unsigned* counter, int heads, int tiles, int together, int NH, int group, int S, float log2_scale,
-                    bool causal) {
+                    bool causal, const int* __restrict__ cu_seqlens, int sequences) {
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<Tiles<T, ROOM, GROUPS, L, PLACES>*>(memory);
     __shared__ Ring<PLACES> keys, values;
     __shared__ Ring<1> queries;
     __shared__ int next;
+    __shared__ PackedSequence next_sequence;  // of packed ones
     constexpr bool APART = ROOM < 256;
+    constexpr int R = GROUPS * ROWS;
     if (threadIdx.x == 0) keys.init(GROUPS), values.init(GROUPS), queries.init(GROUPS * 4);
     __syncthreads();  // nobody waits at a barrier that is not there
 
@@ -65,14 +67,24 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         if (threadIdx.x > GROUPS * 128) return;
         for (;; of_queries.advance()) {
             int n = atomicInc(counter, all + gridDim.x - 1);  // each block asks once in vain
+            PackedSequence packed;
+            if constexpr (PACKED)
+                for (; n < all; n = atomicInc(counter, all + gridDim.x - 1)) {
+                    int tile = order.at(n).tile;
+                    packed = PackedSequence::of_tile<R>(cu_seqlens, sequences, S, tile);
+                    if (packed.has<R>(tile)) break;
+                }
             queries.wait_empty(of_queries);
             next = n;
             if (n >= all) break;
+            if constexpr (PACKED) next_sequence = packed;
             auto [head, tile] = order.at(n);
-            int q0 = tile * GROUPS * ROWS, sequence = head / NH, of_sequence = head % NH;
+            int q0 = PACKED ? packed.row<R>(tile) : tile * R, length = PACKED ? packed.length : S;
+            auto sequence = sequence_of<PACKED>(packed, head / NH);
+            int of_sequence = head % NH;
             mbarrier_arrive_expect(&queries.full[0], GROUPS * shared.q[0].BYTES);
             for (int g = 0; g < GROUPS; ++g) shared.q[g].load(q, q0 + g * ROWS, of_sequence, sequence, &queries.full[0]);
-            for (int n = last_tile<L>(causal, q0, GROUPS * ROWS, S); n >= 0; --n, of_keys.advance()) {
+            for (int n = last_tile<L>(causal, q0, R, length); n >= 0; --n, of_keys.advance()) {
                 auto ask = [&](Ring<PLACES>& ring, Panels<T, ROOM, L>& place, const TensorMap& from) {
                     ring.wait_empty(of_keys);
                     mbarrier_arrive_expect(&ring.full[of_keys.place], place.BYTES);
@@ -96,8 +108,12 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         int n = next;
         if (n >= all) break;
         auto [head, tile] = order.at(n);
-        int q0 = tile * GROUPS * ROWS, row0 = q0 + turns.own * ROWS, own = q0 + own_row();
-        int end = last_tile<L>(causal, row0, ROWS, S), last[2] = {causal ? own : S - 1, causal ? own + 8 : S - 1};
+        PackedSequence packed;
+        if constexpr (PACKED) packed = next_sequence;
+        int length = PACKED ? packed.length : S, begin = PACKED ? packed.begin : 0;
+        int q0 = PACKED ? packed.row<R>(tile) : tile * R, row0 = q0 + turns.own * ROWS, own = q0 + own_row();
+        int end = last_tile<L>(causal, row0, ROWS, length);
+        int last[2] = {causal ? own : length - 1, causal ? own + 8 : length - 1};
         // A warp at a time: each thread has read `next`.
         auto leave_queries = [&] {
             __syncwarp();
@@ -107,7 +123,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
             if (speaks) ring.leave(turn);
             turn.advance();
         };
-        for (int n = last_tile<L>(causal, q0, GROUPS * ROWS, S); n > end; --n) {  // tiles that others see
+        for (int n = last_tile<L>(causal, q0, R, length); n > end; --n) {  // tiles that others see
             keys.wait_full(of_keys), leave(keys, of_keys);
             values.wait_full(of_values), leave(values, of_values);
             turns.take(), turns.pass();
@@ -154,9 +170,9 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         leave(values, of_values);
         // ANCHOR_END: loop
         float inverse[2];
-        row.finish(inverse, lse + 1ll * head * S, own, S);
+        row.finish(inverse, lse + 1ll * head * S + begin, own, length);
         if (speaks) bulk_wait_read<0>();  // the rows before have left
-        store_rows(o, place, out, inverse, row0, head % NH, head / NH, turns.meets());
+        store_rows<PACKED>(o, place, out, inverse, row0, head % NH, sequence_of<PACKED>(packed, head / NH), turns.meets());
         if (!APART) {
             if (speaks) bulk_wait_read<0>();
             leave_queries();

@@ -7,6 +7,7 @@
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ptx/wgmma.cuh"
 #include "lab/ring.cuh"
+#include "packed.cuh"
 #include "weights.cuh"
 
 #ifdef LAB_CLUSTERS
@@ -24,6 +25,11 @@ template <class T, int ROOM, int L> struct Panels {
     __device__ __forceinline__ void load(const TensorMap& from, int row, int head, int sequence, Mbarrier* full) {
 #pragma unroll
         for (int p = 0; p < COUNT; ++p) tensor_load(x[p], from, {p * PANEL, row, head, sequence}, full);
+    }
+    __device__ __forceinline__ void load(const TensorMap& from, int row, int head, const PackedSequence& sequence,
+                                         Mbarrier* full) {
+#pragma unroll
+        for (int p = 0; p < COUNT; ++p) tensor_load(x[p], from, sequence.box(p * PANEL, row, head).at, full);
     }
 };
 
@@ -73,9 +79,9 @@ template <int L> __device__ __forceinline__ int last_tile(bool causal, int first
 
 // A warpgroup's rows to o, by way of `place`, which nobody of it reads any more when all of it have come: `meets` is a named
 // barrier of its own. TMA reads the place until bulk_wait_read<0>() of the thread that asked.
-template <class T, int ROOM>
+template <bool PACKED, class T, int ROOM, class Sequence>
 __device__ __forceinline__ void store_rows(const TensorMap& o, Panels<T, ROOM, ROWS>& place, const float (&out)[ROOM / 2],
-                                           const float (&factor)[2], int row, int head, int sequence, int meets) {
+                                           const float (&factor)[2], int row, int head, Sequence sequence, int meets) {
     int lane = threadIdx.x % 32, own = threadIdx.x / 32 % 4 * 16 + lane % 16;
     named_barrier_sync(meets, 128);  // what stood there has been read
 #pragma unroll
@@ -89,7 +95,10 @@ __device__ __forceinline__ void store_rows(const TensorMap& o, Panels<T, ROOM, R
     fence_proxy_async_shared();  // TMA reads what was written by plain stores
     named_barrier_sync(meets, 128);
     if (threadIdx.x % 128) return;
-    for (int p = 0; p < ROOM / PANEL; ++p) tensor_store(o, {p * PANEL, row, head, sequence}, place.x[p]);
+    if constexpr (PACKED)
+        for (int p = 0; p < ROOM / PANEL; ++p) tensor_store(o, sequence.box(p * PANEL, row, head).at, place.x[p]);
+    else
+        for (int p = 0; p < ROOM / PANEL; ++p) tensor_store(o, {p * PANEL, row, head, sequence}, place.x[p]);
     bulk_commit();
 }
 

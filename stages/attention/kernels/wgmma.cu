@@ -90,6 +90,6 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     // ANCHOR_END: loop
     float inverse[2];
     row.finish(inverse, lse + 1ll * head * S, own, S);
-    store_rows(o, shared.q[g], out, inverse, row0, of_sequence, sequence, 1 + g);
+    store_rows<false>(o, shared.q[g], out, inverse, row0, of_sequence, sequence, 1 + g);
     if (speaks) bulk_wait_read<0>();
 }

@@ -26,27 +26,37 @@ template <class T, int ROOM, int GROUPS, int L, int PLACES> struct KeyTiles {
     float2 of_row[PLACES][L];
 };
 
-template <class T, int ROOM, int GROUPS, int L, int PLACES, Which WHICH>
+template <class T, int ROOM, int GROUPS, int L, int PLACES, Which WHICH, bool PACKED>
 constexpr int attention_keys_wgmma_shared = sizeof(KeyTiles<T, ROOM, GROUPS, L, PLACES>);
 
-template <class T, int ROOM, int GROUPS, int L, int PLACES, Which WHICH>
+template <class T, int ROOM, int GROUPS, int L, int PLACES, Which WHICH, bool PACKED>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     attention_keys_wgmma(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                          const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap grad,
                          const __grid_constant__ TensorMap dk, const __grid_constant__ TensorMap dv,
                          const float2* __restrict__ of_row, int heads, int tiles, int together, int NH, int group,
-                         int length, int S, float scale, float log2_scale, bool causal) {
+                         int length, int S, float scale, float log2_scale, bool causal,
+                         const int* __restrict__ cu_seqlens, int sequences) {
     static_assert(L == ROWS, "a tile of rows is as long as a warpgroup's positions: one is its diagonal");
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<KeyTiles<T, ROOM, GROUPS, L, PLACES>*>(memory);
+    constexpr int R = GROUPS * ROWS;
     __shared__ Ring<PLACES> rows;
     __shared__ Ring<1> own;
     if (threadIdx.x == 0) rows.init(GROUPS * 4), own.init(GROUPS);
     __syncthreads();  // nobody waits at a barrier that is not there
 
     auto [head, later] = Order{heads, tiles, together}.at(blockIdx.x);
-    int kv0 = (tiles - 1 - later) * GROUPS * ROWS, sequence = head / NH, of_sequence = head % NH;
-    int first = causal ? kv0 / L : 0, in_head = (S + L - 1) / L - first;
+    int kv0 = (tiles - 1 - later) * R, positions = S, record = 0, of_sequence = head % NH;
+    PackedSequence packed;
+    if constexpr (PACKED) {
+        int tile = tiles - 1 - later;
+        packed = PackedSequence::of_tile<R>(cu_seqlens, sequences, S, tile);
+        if (!packed.has<R>(tile)) return;
+        kv0 = packed.row<R>(tile), positions = packed.length, record = packed.first_record();
+    }
+    auto sequence = sequence_of<PACKED>(packed, head / NH);
+    int first = causal ? kv0 / L : 0, in_head = (positions + L - 1) / L - first;
     Turn<PLACES> turn;
     if (threadIdx.x >= GROUPS * 128) {
         if constexpr (GROUPS == 2) registers_decrease<ASK_REGISTERS>();
@@ -63,7 +73,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
             mbarrier_arrive_expect(full, 2 * shared.q[0].BYTES + sizeof(shared.of_row[0]));
             shared.q[turn.place].load(q, q0, from, sequence, full);
             shared.grad[turn.place].load(grad, q0, from, sequence, full);
-            long long row = (1ll * sequence * NH * group + from) * length + q0;
+            long long row = (1ll * (head / NH) * NH * group + from) * length + record + q0;
             bulk_load(shared.of_row[turn.place], of_row + row, sizeof(shared.of_row[0]), full);
         }
         return;
@@ -101,9 +111,9 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     }
     // ANCHOR_END: keys
     if constexpr (WHICH != KEYS_ALONE)
-        store_rows(dv, shared.v[g], dv_j, {1, 1}, row0, of_sequence, sequence, 1 + g);
+        store_rows<PACKED>(dv, shared.v[g], dv_j, {1, 1}, row0, of_sequence, sequence, 1 + g);
     if constexpr (WHICH != VALUES_ALONE)
-        store_rows(dk, shared.k[g], dk_j, {scale, scale}, row0, of_sequence, sequence, 1 + g);
+        store_rows<PACKED>(dk, shared.k[g], dk_j, {scale, scale}, row0, of_sequence, sequence, 1 + g);
     if (speaks) bulk_wait_read<0>();
 }
 
@@ -112,26 +122,34 @@ template <class T, int ROOM, int GROUPS, int L, int PLACES> struct QueryTiles {
     Panels<T, ROOM, L> k[PLACES], v[PLACES];
 };
 
-template <class T, int ROOM, int GROUPS, int L, int PLACES, bool AHEAD>
+template <class T, int ROOM, int GROUPS, int L, int PLACES, bool AHEAD, bool PACKED>
 constexpr int attention_queries_wgmma_shared = sizeof(QueryTiles<T, ROOM, GROUPS, L, PLACES>);
 
-template <class T, int ROOM, int GROUPS, int L, int PLACES, bool AHEAD>
+template <class T, int ROOM, int GROUPS, int L, int PLACES, bool AHEAD, bool PACKED>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     attention_queries_wgmma(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                             const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap grad,
                             const __grid_constant__ TensorMap dq, const float2* __restrict__ of_row, int heads, int tiles,
                             int together, int NH, int group, int length, int S, float scale, float log2_scale,
-                            bool causal) {
+                            bool causal, const int* __restrict__ cu_seqlens, int sequences) {
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<QueryTiles<T, ROOM, GROUPS, L, PLACES>*>(memory);
+    constexpr int R = GROUPS * ROWS;
     __shared__ Ring<PLACES> keys, values;
     __shared__ Ring<1> queries;
     if (threadIdx.x == 0) keys.init(GROUPS), values.init(GROUPS), queries.init(GROUPS);
     __syncthreads();  // nobody waits at a barrier that is not there
 
     auto [head, tile] = Order{heads, tiles, together}.at(blockIdx.x);
-    int q0 = tile * GROUPS * ROWS, end = last_tile<L>(causal, q0, GROUPS * ROWS, S);
-    int sequence = head / NH, of_sequence = head % NH;
+    int q0 = tile * R, positions = S, record = 0;
+    PackedSequence packed;
+    if constexpr (PACKED) {
+        packed = PackedSequence::of_tile<R>(cu_seqlens, sequences, S, tile);
+        if (!packed.has<R>(tile)) return;
+        q0 = packed.row<R>(tile), positions = packed.length, record = packed.first_record();
+    }
+    int end = last_tile<L>(causal, q0, R, positions), of_sequence = head % NH;
+    auto sequence = sequence_of<PACKED>(packed, head / NH);
     Turn<PLACES> of_keys, of_values;
     if (threadIdx.x >= GROUPS * 128) {
         if constexpr (GROUPS == 2) registers_decrease<ASK_REGISTERS>();
@@ -154,10 +172,10 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     }
 
     if constexpr (GROUPS == 2) registers_increase<MULTIPLY_REGISTERS>();
-    int g = threadIdx.x / 128, row0 = q0 + g * ROWS, own = q0 + own_row(), own_end = last_tile<L>(causal, row0, ROWS, S);
-    int last[2] = {causal ? own : S - 1, causal ? own + 8 : S - 1};
+    int g = threadIdx.x / 128, row0 = q0 + g * ROWS, own = q0 + own_row(), own_end = last_tile<L>(causal, row0, ROWS, positions);
+    int last[2] = {causal ? own : positions - 1, causal ? own + 8 : positions - 1};
     bool speaks = threadIdx.x % 128 == 0;
-    float2 rows[2] = {of_row[1ll * head * length + own], of_row[1ll * head * length + own + 8]};
+    float2 rows[2] = {of_row[1ll * head * length + record + own], of_row[1ll * head * length + record + own + 8]};
     // ANCHOR: queries
     float dq_i[ROOM / 2] = {}, score[L / 2], product[L / 2];
     unsigned slopes[L / 16][4];
@@ -218,6 +236,6 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         }
     }
     // ANCHOR_END: queries
-    store_rows(dq, shared.q[g], dq_i, {scale, scale}, row0, of_sequence, sequence, 1 + g);
+    store_rows<PACKED>(dq, shared.q[g], dq_i, {scale, scale}, row0, of_sequence, sequence, 1 + g);
     if (speaks) bulk_wait_read<0>();
 }

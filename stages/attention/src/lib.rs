@@ -1,19 +1,22 @@
 //! `attention`: softmax attention, forward and backward, on the tiles of the stages before.
 //!
 //! The equations are those of `lab_reference::attention`. Versions of the forward pass: scores in memory, a running
-//! maximum, tensor cores. Of both passes: scores in memory, tensor cores.
+//! maximum, tensor cores. Of both passes: scores in memory, tensor cores. The last of either take packed sequences.
 
 #![forbid(unsafe_code)]
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
 use lab_families::attention::{self, CAUSAL, Slots, group_of, is_causal, sizes, sizes_of};
+use lab_families::packed::packed_sequences;
 use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
+mod checks;
 mod step;
 
+use checks::packed_is_as_a_batch;
 pub use step::{STEP, STEP_SPLIT};
 
 #[allow(missing_docs)]
@@ -40,7 +43,7 @@ enum Way {
     Mma,
     /// The same of warpgroups.
     Wgmma,
-    /// The same, by warpgroups that take turns, of blocks that stay.
+    /// The same, by warpgroups that take turns, of blocks that stay. Of sequences of one length, or of packed ones.
     Turns,
 }
 
@@ -65,6 +68,16 @@ static IN_MEMORY: [Dim; 5] = dims(MOST_IN_MEMORY, MOST_COLUMNS, 1024);
 static IN_TILES: [Dim; 5] = dims(1 << 24, MOST_COLUMNS, 2048);
 static IN_REGISTERS: [Dim; 5] = dims(1 << 24, 128, 2048);
 static IN_WIDE_REGISTERS: [Dim; 5] = dims(1 << 24, 256, 2048);
+static PACKED_DIMS: [Dim; 5] = {
+    let columns = [64, 128, 256];
+    attention::packed_dims([
+        [4, 8, 65535],
+        [4, 16, 65535],
+        [2, 16, 65535],
+        [300, 16384, 1 << 24],
+        columns,
+    ])
+};
 
 const F16: DType = DType::F16;
 const BF16: DType = DType::BF16;
@@ -245,6 +258,34 @@ pub static WGMMA_BACK: Attention = Attention {
     way: Way::Turns,
 };
 
+/// The forward pass over packed sequences.
+pub static PACKED: Attention = Attention {
+    info: Info {
+        name: "v8_packed",
+        family: &attention::PACKED_FORWARD,
+        parent: Some("v6_turns"),
+        change: "sequences one behind the other: a tile ends where its sequence ends",
+        dims: &PACKED_DIMS,
+        inputs: attention::PACKED_INPUTS,
+        ..TURNS.info
+    },
+    way: Way::Turns,
+};
+
+/// Both passes over packed sequences.
+pub static PACKED_BACK: Attention = Attention {
+    info: Info {
+        name: "v9_packed_back",
+        family: &attention::PACKED_FORWARD_BACKWARD,
+        parent: Some("v7_wgmma_back"),
+        change: "sequences one behind the other: a tile ends where its sequence ends",
+        dims: &PACKED_DIMS,
+        inputs: attention::PACKED_BACKWARD_INPUTS,
+        ..WGMMA_BACK.info
+    },
+    way: Way::Turns,
+};
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "attention",
@@ -258,13 +299,21 @@ pub static STAGE: Stage = Stage {
         &SCORES_BACK,
         &MMA_BACK,
         &WGMMA_BACK,
+        &PACKED,
+        &PACKED_BACK,
         &STEP,
         &STEP_SPLIT,
     ],
     kernels: kernels::KERNELS,
-    checks: &[Check::new("every_kernel_loads_on_every_device", |device| {
-        every_kernel_loads(&STAGE, device)
-    })],
+    checks: &[
+        Check::new("every_kernel_loads_on_every_device", |device| {
+            every_kernel_loads(&STAGE, device)
+        }),
+        Check::new("packed_sequences_of_one_length_are_as_a_batch", |device| {
+            packed_is_as_a_batch(device, [&TURNS, &PACKED]);
+            packed_is_as_a_batch(device, [&WGMMA_BACK, &PACKED_BACK]);
+        }),
+    ],
     ..Stage::EMPTY
 };
 
@@ -286,6 +335,19 @@ impl Version for Attention {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
+        if self.info.takes("cu_seqlens") {
+            let shapes = [
+                [1, 1, 1, 1, 16],
+                [1, 2, 1, 64, 64],
+                [3, 4, 2, 130, 80],
+                [5, 1, 1, 300, 64],
+                [2, 2, 1, 70, 256],
+                // More tiles than a ring has places.
+                [2, 1, 1, 540, 16],
+                [2, 1, 1, 350, 128],
+            ];
+            return shapes.map(attention::packed_sizes).to_vec();
+        }
         let most = self.info.dims[4].max;
         // More tiles than a ring has places, for each width of a head.
         let rings = [[1, 1, 1, 530, 16], [1, 1, 1, 340, 80], [1, 1, 1, 200, 256]];
@@ -364,6 +426,8 @@ struct Pass {
     positions: usize,
     columns: usize,
     causal: bool,
+    /// How many sequences are packed; `None` where they are of one length.
+    packed: Option<usize>,
 }
 
 impl Pass {
@@ -378,19 +442,21 @@ impl Pass {
             columns,
             causal: is_causal(info, request.options()),
             rows_apart: ROW_TENSORS.map(|name| request.row_stride(name)),
+            packed: packed_sequences(&request.dims),
         })
     }
 
     /// Sizes and factors by the names of the kernels.
     fn scope(&self, slots: Slots) -> Scope {
-        let Slots { q, k, v, o, lse, gradients } = slots;
+        let Slots { q, k, v, o, lse, gradients, packed } = slots;
+        let (cu_seqlens, sequences) = (packed.cu_seqlens, packed.sequences.unwrap_or(0));
         let scale = 1.0 / (self.columns as f64).sqrt();
         let log2_scale = scale * std::f64::consts::LOG2_E;
         let scope = Scope::new()
             .with(
                 arguments![q, k, v, o, lse, group: self.group, S: self.positions, D: self.columns],
             )
-            .with(arguments![scale, log2_scale, causal: self.causal]);
+            .with(arguments![scale, log2_scale, causal: self.causal, cu_seqlens, sequences]);
         match gradients {
             Some([grad, dq, dk, dv]) => scope.with(arguments![grad, dq, dk, dv]),
             None => scope,
@@ -463,7 +529,7 @@ impl Pass {
         let name = if stays { "attention_turns" } else { "attention_wgmma" };
         let instance = self.instance(source, name);
         let [rows, keys] = [ROWS * instance.size("GROUPS"), instance.size("L")];
-        let (heads, tiles) = (self.heads, self.positions.div_ceil(rows));
+        let (heads, tiles) = (self.heads, self.tiles_of(rows));
         let all = heads * tiles;
         let device = plan.device();
         let blocks = if stays { all.min(device.facts().multiprocessors as usize) } else { all };
@@ -487,6 +553,14 @@ impl Pass {
         plan.launch_in(&scope.with(arguments![counter]), &kernel, launch, [])
     }
 
+    /// Tiles of so many rows of a head. Packed sequences begin one each: kernels/packed.cuh.
+    fn tiles_of(&self, rows: usize) -> usize {
+        match self.packed {
+            Some(sequences) => self.positions / rows + sequences,
+            None => self.positions.div_ceil(rows),
+        }
+    }
+
     /// How many elements rows of one of [`ROW_TENSORS`] lie apart, heads of a sequence, and sequences. A head for each `group` of q.
     fn apart(&self, name: &str, group: usize) -> [usize; 3] {
         let Self { columns, positions, .. } = *self;
@@ -500,12 +574,19 @@ impl Pass {
         }
     }
 
-    /// Panels of 64 columns of so many rows of a head, of one of [`ROW_TENSORS`]: columns, rows, heads, sequences.
+    /// Panels of 64 columns of so many rows of a head, of one of [`ROW_TENSORS`]: columns, rows, heads, sequences. Of packed
+    /// sequences they end anywhere.
     fn panels(&self, name: &str, rows: usize) -> Result<TensorMap, Error> {
         let Self { dtype, columns, positions, .. } = *self;
         let group = if ["k", "v", "dk", "dv"].contains(&name) { self.group } else { 1 };
         let (heads, sequences) =
             (self.heads_a_sequence / group, self.heads / self.heads_a_sequence);
+        if self.packed.is_some() {
+            let [row, head, _] = self.apart(name, group).map(|elements| elements * dtype.size());
+            let map =
+                TensorMap::ending_anywhere(dtype, [columns, positions, heads], [PANEL, rows])?;
+            return Ok(map.rows_apart(row, head)?.swizzle(Swizzle::Bytes128));
+        }
         let map =
             TensorMap::new(dtype, &[columns, positions, heads, sequences], &[PANEL, rows, 1, 1])?;
         let map = map.strides(&self.apart(name, group).map(|elements| elements * dtype.size()))?;
@@ -530,8 +611,7 @@ impl Pass {
             .with(arguments![of_row, length, all: heads * length, NH: self.heads_a_sequence])
             .with(arguments![o_row, o_head, o_sequence, grad_row, grad_head, grad_sequence]);
         let source = &kernels::MMA_BACK;
-        let has_lanes =
-            |i: &Instance| i.has("T", self.dtype.cpp()) && 8 * i.size("LANES") >= self.columns;
+        let has_lanes = |i: &Instance| self.is_ours(i) && 8 * i.size("LANES") >= self.columns;
         let instance =
             source.instances("attention_rows").find(has_lanes).expect("D of a checked problem");
         let rows_a_block = instance.size("THREADS") / instance.size("LANES");
@@ -561,15 +641,15 @@ impl Pass {
     fn add_gradients_by_warpgroups(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
         let Self { heads, group, heads_a_sequence: nh, .. } = *self;
         let Some([grad, dq, dk, dv]) = slots.gradients else { return Ok(()) };
-        let scope = self.add_rows(plan, slots, self.positions.next_multiple_of(2 * ROWS))?;
+        let scope = self.add_rows(plan, slots, self.tiles_of(2 * ROWS) * 2 * ROWS)?;
         let queries = self.instance(&kernels::WGMMA_BACK, "attention_queries_wgmma");
         let room = queries.size("ROOM");
-        let is_ours = |i: &Instance| i.has("T", self.dtype.cpp()) && i.size("ROOM") == room;
+        let is_ours = |i: &Instance| self.is_ours(i) && i.size("ROOM") == room;
         let of_keys = kernels::WGMMA_BACK.instances("attention_keys_wgmma").filter(is_ours);
         let all: Vec<_> =
             of_keys.map(|i| (i, true)).chain(std::iter::once((queries, false))).collect();
         for (instance, is_of_keys) in all {
-            let tiles = self.positions.div_ceil(ROWS * instance.size("GROUPS"));
+            let tiles = self.tiles_of(ROWS * instance.size("GROUPS"));
             // What a block owns comes in a warpgroup's rows, what comes past in tiles of L.
             let [own, past] = [ROWS, instance.size("L")];
             let [of_q, of_k] = if is_of_keys { [past, own] } else { [own, past] };
@@ -594,10 +674,17 @@ impl Pass {
         Ok(())
     }
 
+    /// Whether a kernel is of this type, and where it matters for sequences as these are.
+    fn is_ours(&self, instance: &Instance) -> bool {
+        let packed = if self.packed.is_some() { "true" } else { "false" };
+        instance.has("T", self.dtype.cpp())
+            && instance.argument("PACKED").is_none_or(|own| own == packed)
+    }
+
     /// The first that has room for a head.
     fn instance(&self, source: &'static KernelSource, name: &str) -> Instance {
         let room = |i: &Instance| i.argument("DH").map_or_else(|| i.size("ROOM"), |_| i.size("DH"));
-        let mut of_type = source.instances(name).filter(|i| i.has("T", self.dtype.cpp()));
+        let mut of_type = source.instances(name).filter(|i| self.is_ours(i));
         of_type.find(|i| self.columns <= room(i)).expect("D of a checked problem")
     }
 }

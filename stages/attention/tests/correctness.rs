@@ -2,16 +2,17 @@
 #![allow(missing_docs)]
 
 use attention::{
-    MMA, MMA_BACK, ONLINE, SCORES, SCORES_BACK, STAGE, STEP, STEP_SPLIT, TURNS, WGMMA, WGMMA_BACK,
+    MMA, MMA_BACK, ONLINE, PACKED, PACKED_BACK, SCORES, SCORES_BACK, STAGE, STEP, STEP_SPLIT,
+    TURNS, WGMMA, WGMMA_BACK,
 };
-use lab_families::attention::sizes;
+use lab_families::attention::{packed_sizes, sizes};
 use lab_harness::suite::{assert_right, assert_version, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks};
 
 #[test]
 fn v0_scores() {
     assert_version(&STAGE, &SCORES);
-    assert_eq!(STAGE.versions.len(), 10);
+    assert_eq!(STAGE.versions.len(), 12);
 }
 
 #[test]
@@ -50,6 +51,16 @@ fn v7_wgmma_back() {
 }
 
 #[test]
+fn v8_packed() {
+    assert_version(&STAGE, &PACKED);
+}
+
+#[test]
+fn v9_packed_back() {
+    assert_version(&STAGE, &PACKED_BACK);
+}
+
+#[test]
 fn step() {
     assert_version(&STAGE, &STEP);
 }
@@ -73,5 +84,24 @@ random_problems! {
     ) |version, dtype, seed| {
         let dims = sizes([b, nkv * group, nkv, s, 16 * d]);
         assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
+    }
+}
+
+mod packed {
+    use super::*;
+
+    random_problems! {
+        cases: 6, of: in_all_types(&[&PACKED, &PACKED_BACK]);
+        (
+            n in 1usize..6,
+            nkv in 1usize..3,
+            group in 1usize..3,
+            t in 1usize..200,
+            // In sixteens.
+            d in 1usize..=8,
+        ) |version, dtype, seed| {
+            let dims = packed_sizes([n, nkv * group, nkv, t, 16 * d]);
+            assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
+        }
     }
 }

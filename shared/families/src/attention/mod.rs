@@ -6,10 +6,14 @@
 //! equations are those of [`lab_reference::attention`].
 
 mod checks;
+mod packed;
+mod packed_checks;
 
 use lab_device::DType;
 use lab_reference::attention::{Inputs, Outputs, Sizes, attention, magnitudes};
 
+pub use self::packed::*;
+use crate::packed::{PackedSlot, packed_sequences, packed_slot};
 use lab_harness::compare::each;
 use lab_harness::plan::Slot;
 use lab_harness::suite::VersionCheck;
@@ -68,9 +72,13 @@ pub fn sizes([b, nh, nkv, s, d]: [usize; 5]) -> Dims {
     Dims::new([("B", b), ("NH", nh), ("NKV", nkv), ("S", s), ("D", d)])
 }
 
-/// B, NH, NKV, S, D of a checked problem.
+/// B, NH, NKV, S, D of a checked problem's tensors: of packed sequences, those of the one that they make together.
 pub fn sizes_of(dims: &Dims) -> [usize; 5] {
-    ["B", "NH", "NKV", "S", "D"].map(|d| dims.get(d))
+    let of = |name| dims.get(name);
+    match packed_sequences(dims) {
+        Some(_) => [1, of("NH"), of("NKV"), of("T"), of("D")],
+        None => ["B", "NH", "NKV", "S", "D"].map(of),
+    }
 }
 
 /// Whether these options ask for the causal one.
@@ -106,6 +114,8 @@ pub struct Slots {
     pub lse: Slot,
     /// `do`, dq, dk, dv.
     pub gradients: Option<[Slot; 4]>,
+    /// Where packed sequences begin and end.
+    pub packed: PackedSlot,
 }
 
 impl Slots {
@@ -121,7 +131,8 @@ impl Slots {
                 .map(|(name, heads)| request.output(plan, name, request.dtype, &[b, heads, s, d]));
             [of_o, dq, dk, dv]
         });
-        Self { q, k, v, o, lse, gradients }
+        let packed = packed_slot(plan, request);
+        Self { q, k, v, o, lse, gradients, packed }
     }
 }
 
@@ -132,16 +143,7 @@ impl Family for Attention {
 
     /// Standard normal, so that scores are, too.
     fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
-        let [b, nh, nkv, s, d] = sizes_of(&problem.dims);
-        let mut all = tensor::tensors([
-            ("q", problem.normal(0, &[b, nh, s, d])),
-            ("k", problem.normal(1, &[b, nkv, s, d])),
-            ("v", problem.normal(2, &[b, nkv, s, d])),
-        ]);
-        if self.backward {
-            all.insert("do".to_owned(), problem.normal(3, &[b, nh, s, d]));
-        }
-        all
+        drawn(problem, self.backward)
     }
 
     fn reference(
@@ -150,7 +152,7 @@ impl Family for Attention {
         inputs: &Tensors,
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)> {
-        self.named(computed(attention, inputs, is_causal(info, options)))
+        named(computed(attention, inputs, is_causal(info, options)), self.backward)
     }
 
     fn magnitudes(
@@ -160,9 +162,7 @@ impl Family for Attention {
         options: &Options,
         _: &Reference,
     ) -> Magnitudes {
-        let normal = if inputs["q"].dtype == DType::F16 { 2f64.powi(-14) } else { 0.0 };
-        let of = |inputs: Inputs<'_>, sizes| magnitudes(inputs, sizes, normal);
-        each(self.named(computed(of, inputs, is_causal(info, options))))
+        each(named(computed_magnitudes(inputs, is_causal(info, options)), self.backward))
     }
 
     /// Those of K and V, each with all of Q that read it.
@@ -215,15 +215,33 @@ impl Family for Attention {
     }
 }
 
-impl Attention {
-    /// Numbers of both passes, or of the forward pass, by name.
-    fn named(&self, all: Outputs) -> Vec<(&'static str, Vec<f64>)> {
-        let mut named = vec![("o", all.o), ("lse", all.lse)];
-        if self.backward {
-            named.extend([("dq", all.dq), ("dk", all.dk), ("dv", all.dv)]);
-        }
-        named
+/// Standard normal.
+fn drawn(problem: &Problem, backward: bool) -> Tensors {
+    let [b, nh, nkv, s, d] = sizes_of(&problem.dims);
+    let mut all = tensor::tensors([
+        ("q", problem.normal(0, &[b, nh, s, d])),
+        ("k", problem.normal(1, &[b, nkv, s, d])),
+        ("v", problem.normal(2, &[b, nkv, s, d])),
+    ]);
+    if backward {
+        all.insert("do".to_owned(), problem.normal(3, &[b, nh, s, d]));
     }
+    all
+}
+
+/// Numbers of both passes, or of the forward pass, by name.
+fn named(all: Outputs, backward: bool) -> Vec<(&'static str, Vec<f64>)> {
+    let mut named = vec![("o", all.o), ("lse", all.lse)];
+    if backward {
+        named.extend([("dq", all.dq), ("dk", all.dk), ("dv", all.dv)]);
+    }
+    named
+}
+
+/// What the rounding errors of each output are relative to.
+fn computed_magnitudes(inputs: &Tensors, causal: bool) -> Outputs {
+    let normal = if inputs["q"].dtype == DType::F16 { 2f64.powi(-14) } else { 0.0 };
+    computed(|inputs: Inputs<'_>, sizes| magnitudes(inputs, sizes, normal), inputs, causal)
 }
 
 /// What a function of the reference makes of these inputs.

@@ -5,8 +5,8 @@
 
 use lab_device::{DType, Device};
 
-use super::packed_problem::{cu_seqlens, packed_sizes};
 use super::state_checks::{set_last_gradient, set_state};
+use super::{cu_seqlens, packed_sizes};
 use crate::qkv::sizes;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, run};
 

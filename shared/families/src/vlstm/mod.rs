@@ -15,7 +15,6 @@ mod magnitudes;
 pub mod overflow;
 mod packed;
 mod packed_checks;
-mod packed_problem;
 mod state_checks;
 mod states;
 pub mod step;

@@ -8,23 +8,21 @@
 use std::collections::BTreeMap;
 
 use lab_device::DType;
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::packed_problem::{alone, sequences_of};
-pub use super::packed_problem::{cu_seqlens, packed_sizes};
 use super::{
     EPSILON, References, forward_backward_cost, forward_backward_inputs,
     forward_backward_reference, forward_cost, forward_inputs, forward_reference, magnitudes,
     normalizer_grad, packed_checks, under,
 };
+pub use crate::packed::{PackedSlot, cu_seqlens, packed_sequences, packed_slot};
+use crate::packed::{alone, draw_lengths, sequences_of};
 use crate::qkv;
 use lab_harness::compare::each;
-use lab_harness::plan::Slot;
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
-    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference, Request,
-    Tensor, Tensors,
+    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Problem, Reference, Tensor, Tensors,
 };
 
 /// The family of the forward pass over packed sequences: q, k, v, i, f, cu_seqlens → h, m, n.
@@ -98,9 +96,9 @@ pub const fn packed_dims(sizes: [[usize; 3]; 5]) -> [Dim; 5] {
     ]
 }
 
-/// How many sequences are packed in a checked problem; `None` where none are.
-pub fn packed_sequences(dims: &Dims) -> Option<usize> {
-    dims.find("N")
+/// N, NH, T, DHQK, DHHV by their names.
+pub fn packed_sizes([n, nh, t, dhqk, dhhv]: [usize; 5]) -> Dims {
+    Dims::new([("N", n), ("NH", nh), ("T", t), ("DHQK", dhqk), ("DHHV", dhhv)])
 }
 
 /// B, NH, S, DHQK, DHHV of a checked problem's tensors: of packed sequences, those of the one that they make together.
@@ -112,35 +110,6 @@ pub fn tensor_sizes(dims: &Dims) -> [usize; 5] {
         }
         None => qkv::sizes_of(dims),
     }
-}
-
-/// Where packed sequences begin and end, for a plan: `cu_seqlens`, or memory of one element that a kernel must not touch.
-#[derive(Clone, Debug)]
-pub struct PackedSlot {
-    /// How many there are; `None` where sequences are not packed.
-    pub sequences: Option<usize>,
-    /// The slot.
-    pub cu_seqlens: Slot,
-}
-
-/// Adds it to a plan.
-pub fn packed_slot(plan: &mut Plan, request: &Request<'_>) -> PackedSlot {
-    let sequences = packed_sequences(&request.dims);
-    let cu_seqlens = match sequences {
-        Some(_) => request.input(plan, "cu_seqlens"),
-        None => plan.scratch(DType::I32, 1),
-    };
-    PackedSlot { sequences, cu_seqlens }
-}
-
-/// Lengths that add up to `positions`: between cuts that are anywhere, two at the same place, too.
-fn draw_lengths(problem: &Problem, sequences: usize, positions: usize) -> Vec<usize> {
-    let mut rng = ChaCha8Rng::seed_from_u64(problem.seed);
-    rng.set_stream(9 << 32);
-    let mut cuts: Vec<usize> = (1..sequences).map(|_| rng.random_range(0..=positions)).collect();
-    cuts.sort_unstable();
-    let ends = cuts.iter().copied().chain([positions]);
-    [0].into_iter().chain(cuts.iter().copied()).zip(ends).map(|(from, to)| to - from).collect()
 }
 
 /// The reference of all, from that of each sequence alone.
@@ -195,7 +164,9 @@ impl Family for Packed {
         let flat = Problem { dims: qkv::sizes(sizes), ..problem.clone() };
         let mut all =
             if self.backward { forward_backward_inputs(&flat) } else { forward_inputs(&flat) };
-        let lengths = draw_lengths(problem, sequences, sizes[2]);
+        let mut rng = ChaCha8Rng::seed_from_u64(problem.seed);
+        rng.set_stream(9 << 32);
+        let lengths = draw_lengths(&mut rng, sequences, sizes[2]);
         all.insert("cu_seqlens".into(), cu_seqlens(&lengths));
         all
     }

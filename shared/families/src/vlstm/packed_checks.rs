@@ -3,7 +3,8 @@
 use lab_device::{DType, Device};
 
 use super::f16_checks::{small_input_gates_of_packed_f16, takes_f16};
-use super::packed_problem::{alone, cu_seqlens, packed_sizes, sequences_of};
+use super::packed_sizes;
+use crate::packed::{alone, cu_seqlens, sequences_of};
 use lab_harness::suite::VersionCheck;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 

@@ -1,0 +1,210 @@
+//! What must hold of every version that takes packed sequences.
+
+use lab_device::{DType, Device, DeviceKind};
+
+use super::{CAUSAL, packed_sizes};
+use crate::packed::{alone, cu_seqlens, sequences_of};
+use crate::qkv::checks::dtype_of;
+use lab_harness::suite::{VersionCheck, schedules, without_checks};
+use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
+
+/// Of both families.
+pub(super) static OF_EACH: &[VersionCheck] = version_checks![
+    lengths_around_borders,
+    large_scores_are_right in Large,
+    large_problems in Large,
+    neighbours_do_not_matter,
+    any_schedule_gives_the_same,
+    sequences_that_do_not_fit_are_refused,
+    ends_that_do_not_rise_harm_nothing,
+];
+
+/// Lengths on either side of the borders of tiles, and none, at either end and twice.
+const LENGTHS: [usize; 9] = [0, 1, 63, 64, 65, 0, 0, 200, 0];
+
+/// Inputs of sequences of these lengths.
+fn inputs_of(
+    version: &dyn Version,
+    lengths: &[usize],
+    [nh, nkv, d]: [usize; 3],
+    dtype: DType,
+) -> Tensors {
+    let sizes = packed_sizes([lengths.len(), nh, nkv, lengths.iter().sum(), d]);
+    let mut inputs = version.inputs(&Problem::new(sizes, dtype));
+    inputs.insert("cu_seqlens".into(), cu_seqlens(lengths));
+    inputs
+}
+
+fn options(version: &dyn Version, causal: &str) -> Options {
+    Options::parse(&[format!("{}={causal}", CAUSAL.name)], version.info()).unwrap()
+}
+
+fn assert_inputs_right(version: &dyn Version, device: &Device, inputs: &Tensors, causal: &str) {
+    let options = options(version, causal);
+    let outputs = run(version, device, inputs, &options).unwrap();
+    let dtype = inputs["q"].dtype;
+    for comparison in compare(version, inputs, &outputs, &options, dtype) {
+        assert!(comparison.passed(), "{dtype}, causal={causal}: {}", comparison.complaint());
+    }
+}
+
+fn lengths_around_borders(version: &dyn Version, device: &Device) {
+    for (&dtype, sizes) in version.info().dtypes.iter().zip([[2, 1, 64], [4, 2, 48]]) {
+        let inputs = inputs_of(version, &LENGTHS, sizes, dtype);
+        assert_inputs_right(version, device, &inputs, "yes");
+        assert_inputs_right(version, device, &inputs, "no");
+    }
+    for (lengths, sizes) in [([65, 0, 130], [1, 1, 128]), ([1, 64, 66], [1, 1, 208])] {
+        let inputs = inputs_of(version, &lengths, sizes, dtype_of(version));
+        assert_inputs_right(version, device, &inputs, "yes");
+        assert_inputs_right(version, device, &inputs, "no");
+    }
+}
+
+/// A row then gives nearly all weight to one position, and most of its exponentials underflow.
+fn large_scores_are_right(version: &dyn Version, device: &Device) {
+    for &dtype in version.info().dtypes {
+        let mut inputs = inputs_of(version, &[90, 50], [2, 1, 64], dtype);
+        let q = &inputs["q"];
+        let values: Vec<f64> = q.values().iter().map(|x| 8.0 * x).collect();
+        inputs.insert("q".to_owned(), Tensor::rounded(dtype, &q.shape.clone(), &values));
+        assert_inputs_right(version, device, &inputs, "yes");
+    }
+}
+
+/// On the emulator without its checks: they are too large to be checked.
+fn large_problems(version: &dyn Version, device: &Device) {
+    let (lengths, heads): (&[usize], _) = match device.kind() {
+        DeviceKind::Emulator => (&[130, 7, 300], [2, 1]),
+        DeviceKind::Cuda => (&[2000, 1, 777, 0, 64, 1500], [8, 2]),
+    };
+    let device = &without_checks(device).unwrap();
+    for columns in [64, 128] {
+        let [nh, nkv] = heads;
+        let inputs = inputs_of(version, lengths, [nh, nkv, columns], dtype_of(version));
+        assert_inputs_right(version, device, &inputs, "yes");
+    }
+}
+
+/// The number of a sequence, its first position and the one behind its last.
+type Sequence = (usize, [usize; 2]);
+
+/// What a sequence gives alone it gives, to the bit, beside neighbours that are NaN in every element. Of the sequences every second
+/// one is asked at once: what reaches beyond a neighbour has read that one, too.
+fn neighbours_do_not_matter(version: &dyn Version, device: &Device) {
+    let lengths = [70, 1, 0, 64, 33, 195];
+    for (causal, sizes) in [("yes", [2, 1, 80]), ("no", [1, 1, 144])] {
+        let options = options(version, causal);
+        let all = inputs_of(version, &lengths, sizes, dtype_of(version));
+        let sequences: Vec<Sequence> = sequences_of(&all)
+            .into_iter()
+            .enumerate()
+            .filter(|(_, [from, to])| from < to)
+            .collect();
+        for first in [0, 1] {
+            let asked: Vec<Sequence> = sequences.iter().copied().skip(first).step_by(2).collect();
+            let outputs = run(version, device, &with_nan_around(&all, &asked), &options).unwrap();
+            for (n, [from, to]) in asked {
+                let mut own = alone(&all, n);
+                own.insert("cu_seqlens".into(), cu_seqlens(&[to - from]));
+                let expected = run(version, device, &own, &options).unwrap();
+                let mut beside = outputs.clone();
+                beside.insert("cu_seqlens".into(), all["cu_seqlens"].clone());
+                let beside = alone(&beside, n);
+                for (name, expected) in expected {
+                    let what = format!("{name} of sequence {n}, causal={causal}");
+                    assert_eq!(beside[&name].values(), expected.values(), "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// The inputs with NaN in every row but those of these sequences.
+fn with_nan_around(inputs: &Tensors, asked: &[Sequence]) -> Tensors {
+    let mut all = inputs.clone();
+    for (_, tensor) in all.iter_mut().filter(|(name, _)| *name != "cu_seqlens") {
+        let (positions, columns) = (tensor.shape[2], tensor.shape[3]);
+        let mut values = tensor.values();
+        for (row, values) in values.chunks_mut(columns).enumerate() {
+            let t = row % positions;
+            if !asked.iter().any(|(_, [from, to])| (*from..*to).contains(&t)) {
+                values.fill(f64::NAN);
+            }
+        }
+        *tensor = Tensor::rounded(tensor.dtype, &tensor.shape, &values);
+    }
+    all
+}
+
+/// Bit for bit, in whatever order blocks and threads run, and from launch to launch.
+fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
+    let inputs = inputs_of(version, &[100, 0, 3, 66], [2, 1, 32], dtype_of(version));
+    let options = Options::default();
+    let before = run(version, device, &inputs, &options).unwrap();
+    for device in schedules(device) {
+        let outputs = run(version, &device, &inputs, &options).unwrap();
+        assert!(outputs == before, "on {}", device.name());
+    }
+    let mut prepared = version.prepare(device, &inputs, &options).unwrap();
+    for launch in ["first", "second"] {
+        prepared.launch().unwrap();
+        assert_eq!(prepared.outputs().unwrap(), before, "{launch} launch on {}", device.name());
+        prepared.poison_outputs().unwrap();
+    }
+}
+
+/// Ends of another type or number, more than one batch, heads that no group has.
+fn sequences_that_do_not_fit_are_refused(version: &dyn Version, device: &Device) {
+    let fitting = inputs_of(version, &[5, 4], [3, 3, 16], dtype_of(version));
+    let said = |name: &str, tensor: Option<Tensor>| {
+        let mut inputs = fitting.clone();
+        match tensor {
+            Some(tensor) => inputs.insert(name.to_owned(), tensor),
+            None => inputs.remove(name),
+        };
+        run(version, device, &inputs, &Options::default()).unwrap_err().to_string()
+    };
+    let ends = |dtype, count: usize| Some(Tensor::rounded(dtype, &[count], &vec![0.0; count]));
+    let of_shape = |shape: &[usize]| {
+        let size = shape.iter().product();
+        Some(Tensor::rounded(dtype_of(version), shape, &vec![0.5; size]))
+    };
+    for (error, expected) in [
+        (said("cu_seqlens", None), "tensor 'cu_seqlens': expected a tensor [\"N+1\"], got"),
+        (
+            said("cu_seqlens", ends(DType::F32, 3)),
+            "tensor 'cu_seqlens': expected i32 in runs of every type, got f32",
+        ),
+        (
+            said("cu_seqlens", ends(DType::I32, 1)),
+            "tensor 'cu_seqlens': expected dimension N: expected 1 to 65535, got 0, got i32 [1]",
+        ),
+        (said("k", of_shape(&[1, 3, 8, 16])), "tensor 'k': expected T=9 as 'q'"),
+        (
+            said("q", of_shape(&[2, 3, 9, 16])),
+            "tensor 'q': expected shape [\"1\", \"NH\", \"T\", \"D\"]",
+        ),
+    ] {
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let mut inputs = fitting.clone();
+    for name in ["k", "v"] {
+        inputs.insert(name.to_owned(), of_shape(&[1, 2, 9, 16]).unwrap());
+    }
+    let refused = run(version, device, &inputs, &Options::default()).unwrap_err().to_string();
+    assert_eq!(refused, "NKV: expected a divisor of NH, 3, got 2");
+}
+
+/// Ends that fall, lie before 0 or behind T: a kernel cannot refuse them, and touches nothing that is not its own. What comes of
+/// positions that are left out is nobody's to say; here each belongs to one sequence.
+fn ends_that_do_not_rise_harm_nothing(version: &dyn Version, device: &Device) {
+    let mut inputs = inputs_of(version, &[40, 30, 30, 40], [1, 1, 16], dtype_of(version));
+    let ends = |all: [f64; 5]| Tensor::rounded(DType::I32, &[5], &all);
+    let mut outputs = |all| {
+        inputs.insert("cu_seqlens".into(), ends(all));
+        run(version, device, &inputs, &Options::default()).unwrap()
+    };
+    let right = outputs([0.0, 140.0, 140.0, 140.0, 140.0]);
+    assert!(outputs([-5.0, 1e6, 2e6, -7.0, -9.0]) == right);
+}

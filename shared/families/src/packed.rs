@@ -1,0 +1,83 @@
+//! Sequences of unlike lengths one behind the other, without padding: where each lies, and one of them alone.
+//!
+//! `cu_seqlens` i32 \[N + 1\] rises from 0 to T: sequence n has the positions from `cu_seqlens[n]` up to `cu_seqlens[n + 1]`, and
+//! may have none.
+
+use lab_device::DType;
+use lab_harness::plan::Slot;
+use lab_harness::{Dims, Plan, Request, Tensor, Tensors};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+/// How many sequences are packed in a checked problem; `None` where none are.
+pub fn packed_sequences(dims: &Dims) -> Option<usize> {
+    dims.find("N")
+}
+
+/// Where packed sequences begin and end, for a plan: `cu_seqlens`, or memory of one element that a kernel must not touch.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedSlot {
+    /// How many there are; `None` where sequences are not packed.
+    pub sequences: Option<usize>,
+    /// The slot.
+    pub cu_seqlens: Slot,
+}
+
+/// Adds it to a plan.
+pub fn packed_slot(plan: &mut Plan, request: &Request<'_>) -> PackedSlot {
+    let sequences = packed_sequences(&request.dims);
+    let cu_seqlens = match sequences {
+        Some(_) => request.input(plan, "cu_seqlens"),
+        None => plan.scratch(DType::I32, 1),
+    };
+    PackedSlot { sequences, cu_seqlens }
+}
+
+/// Lengths that add up to `positions`: between cuts that are anywhere, two at the same place, too.
+pub(crate) fn draw_lengths(rng: &mut ChaCha8Rng, sequences: usize, positions: usize) -> Vec<usize> {
+    let mut cuts: Vec<usize> = (1..sequences).map(|_| rng.random_range(0..=positions)).collect();
+    cuts.sort_unstable();
+    let ends = cuts.iter().copied().chain([positions]);
+    [0].into_iter().chain(cuts.iter().copied()).zip(ends).map(|(from, to)| to - from).collect()
+}
+
+/// Begins and ends of these lengths.
+pub fn cu_seqlens(lengths: &[usize]) -> Tensor {
+    let ends = lengths.iter().scan(0, |end, length| {
+        *end += length;
+        Some(*end as f64)
+    });
+    let all: Vec<f64> = [0.0].into_iter().chain(ends).collect();
+    Tensor::rounded(DType::I32, &[all.len()], &all)
+}
+
+/// Where each sequence begins and ends.
+pub(crate) fn sequences_of(inputs: &Tensors) -> Vec<[usize; 2]> {
+    let ends = inputs["cu_seqlens"].values();
+    ends.windows(2).map(|w| [w[0] as usize, w[1] as usize]).collect()
+}
+
+/// Inputs of the n-th sequence alone, as those of one that is not packed.
+pub(crate) fn alone(inputs: &Tensors, n: usize) -> Tensors {
+    let [from, to] = sequences_of(inputs)[n];
+    let own = |(name, tensor): (&String, &Tensor)| {
+        let shape = &tensor.shape;
+        let (own_shape, values) = match name.as_str() {
+            "cu_seqlens" => return None,
+            "C0" | "n0" | "m0" | "dCN" | "dnN" => {
+                let size: usize = shape[1..].iter().product();
+                let values = tensor.values()[n * size..][..size].to_vec();
+                ([&[1], &shape[1..]].concat(), values)
+            }
+            _ => {
+                let (positions, columns) = (shape[2], shape.get(3).copied().unwrap_or(1));
+                let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
+                let heads = tensor.values();
+                let values = heads.chunks(positions * columns).flat_map(of_head).collect();
+                ([&[1, shape[1], to - from], &shape[3..]].concat(), values)
+            }
+        };
+        Some((name.clone(), Tensor::rounded(tensor.dtype, &own_shape, &values)))
+    };
+    inputs.iter().filter_map(own).collect()
+}
