@@ -9,7 +9,8 @@
 // another has written: each run gives the same bits.
 //
 // q, do, dq: heads x S x D, k, v, dk, dv: heads / group x S x D, of_row: heads x length, whole tiles. Of o and do the first
-// kernel is told how many elements apart rows lie, heads of a sequence, and sequences. A grid of heads
+// kernel is told how many elements apart rows lie, heads of a sequence, and sequences; PACKED, it leaves RECORDS rows for each
+// tile of packed sequences (packed.cuh), and length is that of all of them. A grid of heads
 // tiles blocks, or of heads / group tiles.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "packed.cuh"

@@ -6,7 +6,9 @@
 // that of the last weights by V. While the second is under way, a warpgroup makes weights of the first. And warpgroups take
 // turns: one has the tensor cores do both while another exponentiates.
 //
-// As wgmma.cu, and `counter`, 0. A grid of as many blocks as run at once, at most.
+// As wgmma.cu, and `counter`, 0. A grid of as many blocks as run at once, at most. PACKED: sequences one behind the other, of which
+// `cu_seqlens` [sequences + 1] has begins and ends, S positions in all, by maps that end anywhere (packed.cuh). Who asks looks for the
+// sequence of a tile, and leaves it in shared memory.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "warpgroups.cuh"
 
@@ -29,6 +31,20 @@ constexpr int attention_turns_shared = sizeof(Tiles<T, ROOM, GROUPS, L, PLACES>)
 
 template <int GROUPS> constexpr int ASK_REGISTERS = GROUPS == 2 ? 24 : 32;
 template <int GROUPS> constexpr int MULTIPLY_REGISTERS = GROUPS == 2 ? 240 : 160;
+
+// The number of the next tile that has rows; where sequences are packed, also whose they are. Each block asks once in vain.
+template <bool PACKED, int R>
+__device__ __forceinline__ int take(unsigned* counter, const Order& order, PackedSequence& packed,
+                                    const int* cu_seqlens, int sequences, int S) {
+    int all = order.heads * order.tiles;
+    while (true) {
+        int n = atomicInc(counter, all + gridDim.x - 1);
+        if (!PACKED || n >= all) return n;
+        int tile = order.at(n).tile;
+        packed = PackedSequence::of_tile<R>(cu_seqlens, sequences, S, tile);
+        if (packed.has<R>(tile)) return n;
+    }
+}
 
 // Named barriers: each warpgroup's own, and that of its turn.
 template <int GROUPS> struct Turns {
@@ -66,14 +82,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         registers_decrease<ASK_REGISTERS<GROUPS>>();
         if (threadIdx.x > GROUPS * 128) return;
         for (;; of_queries.advance()) {
-            int n = atomicInc(counter, all + gridDim.x - 1);  // each block asks once in vain
             PackedSequence packed;
-            if constexpr (PACKED)
-                for (; n < all; n = atomicInc(counter, all + gridDim.x - 1)) {
-                    int tile = order.at(n).tile;
-                    packed = PackedSequence::of_tile<R>(cu_seqlens, sequences, S, tile);
-                    if (packed.has<R>(tile)) break;
-                }
+            int n = take<PACKED, R>(counter, order, packed, cu_seqlens, sequences, S);
             queries.wait_empty(of_queries);
             next = n;
             if (n >= all) break;

@@ -9,7 +9,8 @@
 // warpgroups one makes slopes while the other has the tensor cores; AHEAD: and its own sums of the tile before are under way.
 //
 // q, do, dq: [B, NH, S, D], k, v, dk, dv: [B, NH / group, S, D], by maps of four dimensions; of_row: heads x length, from
-// attention_rows. A grid of heads / group tiles blocks, or of heads tiles.
+// attention_rows. A grid of heads / group tiles blocks, or of heads tiles. PACKED: as in turns.cu; a block looks for the sequence of
+// its tile, and ends at once where the tile has no row.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "warpgroups.cuh"
 
