@@ -17,6 +17,7 @@ pub(super) static OF_EACH: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same,
     sequences_that_do_not_fit_are_refused,
     ends_that_do_not_rise_harm_nothing,
+    positions_of_no_sequence_stay_as_they_were,
 ];
 
 /// Lengths on either side of the borders of tiles, and none, at either end and twice.
@@ -207,4 +208,22 @@ fn ends_that_do_not_rise_harm_nothing(version: &dyn Version, device: &Device) {
     };
     let right = outputs([0.0, 140.0, 140.0, 140.0, 140.0]);
     assert!(outputs([-5.0, 1e6, 2e6, -7.0, -9.0]) == right);
+}
+
+/// Rows before the first sequence and behind the last are nobody's, although tiles that no sequence has may lie there.
+fn positions_of_no_sequence_stay_as_they_were(version: &dyn Version, device: &Device) {
+    let (from, to, columns) = (200, 270, 16);
+    let mut inputs = inputs_of(version, &[400], [1, 1, columns], dtype_of(version));
+    let ends = [from, to].map(|end| end as f64);
+    inputs.insert("cu_seqlens".into(), Tensor::rounded(DType::I32, &[2], &ends));
+    let mut prepared = version.prepare(device, &inputs, &Options::default()).unwrap();
+    prepared.poison_outputs().unwrap();
+    prepared.launch().unwrap();
+    for (name, tensor) in prepared.outputs().unwrap() {
+        let columns = tensor.shape.get(3).copied().unwrap_or(1);
+        for (t, row) in tensor.values().chunks(columns).enumerate() {
+            let is_own = (from..to).contains(&t);
+            assert!(row.iter().all(|x| x.is_finite() == is_own), "{name} of {t}: {row:?}");
+        }
+    }
 }
