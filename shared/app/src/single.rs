@@ -511,7 +511,7 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
         let name = &planned.name;
         // The same numbers under another name of C++.
         let passed = match &planned.value {
-            Value::Buffer(buffer) => match long_long_pointer(types[index], &buffer.element.cpp) {
+            Value::Buffer(buffer) => match other_name(types[index], &buffer.element.cpp) {
                 Some(own) => format!("reinterpret_cast<{own}>({name})"),
                 None => name.clone(),
             },
@@ -564,17 +564,24 @@ fn number_type(of_type: &str) -> Option<String> {
     is_number.then(|| words.join(" "))
 }
 
-/// `const long long*`, where a parameter is that and its numbers are given as `int64_t`: the same bits, but C++ has them
-/// apart.
-fn long_long_pointer(of_type: &str, given: &str) -> Option<String> {
+/// `const long long*` where numbers of such a parameter are given as `int64_t`, `char*` where they are given as those of 8 bits: the same
+/// bits, but C++ has them apart.
+fn other_name(of_type: &str, given: &str) -> Option<String> {
     let words = words(of_type);
-    let is_long_long = of_type.matches('*').count() == 1
-        && words.iter().filter(|word| **word == "long").count() == 2
+    if of_type.matches('*').count() != 1 {
+        return None;
+    }
+    let is_long_long = words.iter().filter(|word| **word == "long").count() == 2
         && words.iter().all(|word| ["long", "int", "signed", "unsigned"].contains(word));
-    let sign = if words.contains(&"unsigned") { "unsigned " } else { "" };
-    let is_given = given == if sign.is_empty() { "int64_t" } else { "uint64_t" };
+    let own = match given {
+        "int64_t" if is_long_long && !words.contains(&"unsigned") => "long long",
+        "uint64_t" if is_long_long && words.contains(&"unsigned") => "unsigned long long",
+        // char is neither signed char nor unsigned char.
+        "int8_t" | "uint8_t" if words == ["char"] => "char",
+        _ => return None,
+    };
     let constant = if of_type.contains("const") { "const " } else { "" };
-    (is_long_long && is_given).then(|| format!("{constant}{sign}long long*"))
+    Some(format!("{constant}{own}*"))
 }
 
 /// What a value says in C++.

@@ -82,6 +82,7 @@ def test_what_is_refused(axpy, kernel, arguments, options, error, message):
 
 NUMBERS = """
 __global__ void add(long long* a, const unsigned long long* __restrict__ b) { a[threadIdx.x] += (long long)b[threadIdx.x]; }
+__global__ void shout(char* to, const char* __restrict__ from) { to[threadIdx.x] = from[threadIdx.x] - 32; }
 __global__ void store(int* to, int n, unsigned mask, float x) { to[0] = n, to[1] = (int)mask, to[2] = (int)x; }
 """
 
@@ -92,6 +93,10 @@ def test_numbers_of_64_bits_and_numbers_that_do_not_fit(tmp_path):
     arrays = {"a": np.arange(4, dtype=np.int64) - 2, "b": np.arange(4, dtype=np.uint64) + 2**40}
     left = vlstm.check_kernel(file, "add", arrays, grid=1, block=4)
     assert np.array_equal(left["a"], arrays["a"] + arrays["b"].astype(np.int64))
+
+    for kind in (np.int8, np.uint8):
+        arrays = {"to": np.zeros(4, kind), "from": np.frombuffer(b"race", kind)}
+        assert vlstm.check_kernel(file, "shout", arrays, grid=1, block=4)["to"].tobytes() == b"RACE"
 
     def store(n, mask=1, x=1.5):
         arguments = [vlstm.Out(np.int32, 3), n, mask, x]

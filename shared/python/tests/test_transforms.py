@@ -67,7 +67,7 @@ def graphs_of(function, calls):
             assert relative_error(got, expected) <= 1e-5
             wanted = [t for t in inputs if t.requires_grad]
             for g, e in zip(torch.autograd.grad(got.sum(), wanted), torch.autograd.grad(expected.sum(), wanted)):
-                assert relative_error(g, e) <= 2e-2 if g.dtype == torch.bfloat16 else 1e-4
+                assert relative_error(g, e) <= (2e-2 if g.dtype == torch.bfloat16 else 1e-4)
     return count
 
 
@@ -98,6 +98,12 @@ def test_forward_mode_is_refused(device):
         torch.func.jacfwd(lambda f: loss(*tensors[:4], f))(tensors[4])
     with pytest.raises(NotImplementedError, match=f"vlstm.LSTM: {message}"):
         torch.func.jvp(lambda a: own(a)[0], (x,), (x,))
+    # Forward over reverse.
+    with pytest.raises(NotImplementedError, match=f"vlstm.mlstm: {message}"):
+        torch.func.hessian(lambda q: loss(q, *tensors[1:]))(tensors[0])
+    for again in (torch.func.hessian, lambda f: lambda a: torch.func.jvp(torch.func.grad(f), (a,), (a,))):
+        with pytest.raises(NotImplementedError, match=f"vlstm.LSTM: {message}"):
+            again(lambda a: own(a)[0].sum())(x)
     row, state = [t[:, :, 0] for t in tensors], [torch.zeros(sizes, device=device) for sizes in ((3, 2, 16, 32), (3, 2, 16), (3, 2))]
     with forward_ad.dual_level():
         for at in range(5):

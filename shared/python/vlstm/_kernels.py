@@ -133,7 +133,11 @@ def described(name, value, arrays, file):
         return str(int(value)) + ("u" if value >= 2**63 else "")
     if isinstance(value, (float, numpy.floating)):
         return {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}.get(repr(float(value)), repr(float(value)))
-    array = numpy.ascontiguousarray(value)
+    try:
+        array = numpy.ascontiguousarray(value)
+    except TypeError:  # PyTorch has bfloat16, and numpy none
+        got = f"{type(value).__name__} of {getattr(value, 'dtype', 'no type')}"
+        raise ValueError(f"{name}: expected an array of {', '.join(TYPES)}, got {got}, which numpy cannot take") from None
     dtype = TYPES.get(str(array.dtype))
     if dtype is None or array.ndim == 0:
         raise ValueError(f"{name}: expected an array of {', '.join(TYPES)}, got {array.dtype} with shape {array.shape}")

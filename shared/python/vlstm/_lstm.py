@@ -253,6 +253,8 @@ class _Transformed(torch.autograd.Function):
         dx, _, dh0, dc0, of_parameters, _ = _gradients(ctx, dy, dhn, dcn, None)
         return None, dx, None, dh0, dc0, *of_parameters
 
+    jvp = staticmethod(lambda ctx, *_: _ops.has_no_tangents("LSTM"))
+
 
 class _TransformedBackward(torch.autograd.Function):
     """What `lstm_backward` is, likewise."""
@@ -272,6 +274,7 @@ class _TransformedBackward(torch.autograd.Function):
         pass
 
     backward = staticmethod(_refuse_double_backward)
+    jvp = staticmethod(lambda ctx, *_: _ops.has_no_tangents("LSTM"))
 
 
 class LSTM(torch.nn.LSTM):

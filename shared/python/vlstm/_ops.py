@@ -489,6 +489,7 @@ class _Transformed(torch.autograd.Function):
 
     setup_context = staticmethod(_save)
     backward = staticmethod(gradients)
+    jvp = staticmethod(lambda ctx, *_: has_no_tangents("mlstm"))
 
 
 class _TransformedBackward(torch.autograd.Function):
@@ -505,6 +506,14 @@ class _TransformedBackward(torch.autograd.Function):
         pass
 
     backward = staticmethod(_refuse_double_backward)
+    jvp = staticmethod(lambda ctx, *_: has_no_tangents("mlstm"))
+
+
+def has_no_tangents(name):
+    raise NotImplementedError(
+        f"vlstm.{name}: expected tensors without tangents, got forward-mode differentiation (jvp, jacfwd, hessian, dual tensors), "
+        "which it does not have: use torch.func.vjp, torch.func.jacrev or autograd"
+    )
 
 
 def refuse_tangents(name, tensors):
@@ -512,10 +521,7 @@ def refuse_tangents(name, tensors):
     if _has_no_level() or torch.compiler.is_compiling():
         return
     if any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors):
-        raise NotImplementedError(
-            f"vlstm.{name}: expected tensors without tangents, got forward-mode differentiation (jvp, jacfwd, dual tensors), "
-            "which it does not have: use torch.func.vjp, torch.func.jacrev or autograd"
-        )
+        has_no_tangents(name)
 
 
 def refuse_batched(name, tensors):

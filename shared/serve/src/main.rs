@@ -1,5 +1,7 @@
 //! The server `lab-serve`.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use clap::Parser as _;

@@ -113,7 +113,7 @@ pub(crate) fn usage(prepared: &dyn Prepared) -> Result<Option<(u32, u32)>, lab_d
 /// What became of a peer.
 pub(crate) enum Beside {
     /// It ran, and may run again.
-    Ran(Measured, Box<dyn Prepared>),
+    Ran(Box<Measured>, Box<dyn Prepared>),
     /// It did not, and this is why; nothing fails for it.
     Not(String),
 }
@@ -150,7 +150,7 @@ pub(crate) fn peer(
         Place::Gpu => timing::time_within(device, prepared.as_mut(), runs, BUDGET)?,
         Place::Host => time_on_host(prepared.as_mut(), runs.min(20), BUDGET)?,
     };
-    Ok(Beside::Ran(Measured { times: Some(times), ..measured }, prepared))
+    Ok(Beside::Ran(Box::new(Measured { times: Some(times), ..measured }), prepared))
 }
 
 /// What a line of a peer is of.

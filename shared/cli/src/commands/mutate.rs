@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     /// Not the kernels as they are first: where the suite has just passed. Needs --timeout
     #[arg(long, requires = "timeout")]
     no_clean: bool,
-    /// Also runs the checks whose names begin with `large`
+    /// Also runs the checks of large problems
     #[arg(long)]
     large: bool,
 }

@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// A part of each version's problems, such as 1/2: always the same ones, at least one of each version
     #[arg(long, requires = "quick")]
     part: Option<Part>,
-    /// Leaves out the checks whose names begin with `large`
+    /// Leaves out the checks of large problems
     #[arg(long)]
     small: bool,
     /// Stops at the first that fails

@@ -56,7 +56,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         }
     }
     if !arguments.all {
-        say(format!("{}\n", a_line_a_stage(&stages)));
+        say(a_line_a_stage(&stages).to_string());
     }
     let all = || stages.iter().flat_map(|(_, versions)| versions);
     let failed: Vec<String> =
@@ -86,8 +86,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     match next {
         Some((name, task)) => {
             say(format!("Try one yourself: {lab} exercise {name}"));
-            let (task, _) = cut(&task, Some(width().saturating_sub(2)));
-            say(format!("  {task}"));
+            // Whole words.
+            let whole = match cut(&task, Some(width().saturating_sub(2))) {
+                (begin, true) => {
+                    format!(
+                        "{}…",
+                        begin.rsplit_once(' ').map_or(begin.as_str(), |(words, _)| words)
+                    )
+                }
+                (task, false) => task,
+            };
+            say(format!("  {whole}"));
         }
         None => say(format!("Try one: {lab} run playg:softmax --shape R=4,C=1000")),
     }

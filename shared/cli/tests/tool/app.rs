@@ -149,6 +149,16 @@ fn what_is_kept_may_be_damaged() {
             assert_eq!((code, &stdout[..]), (0, "300 ones: 300\n"), "{beginning}: {stderr}");
         }
     }
+    // As long as it was: a bit of an object is another one, or all of it is zero.
+    for change in [|bytes: &mut Vec<u8>| bytes[1000] ^= 4, |bytes: &mut Vec<u8>| bytes.fill(0)] {
+        for path in kept("program.", ".o") {
+            let mut bytes = std::fs::read(&path).unwrap();
+            change(&mut bytes);
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let (code, stdout, stderr) = run();
+        assert_eq!((code, &stdout[..]), (0, "300 ones: 300\n"), "{stderr}");
+    }
     // The text that is compiled in advance.
     kept("prelude.", ".gch").iter().for_each(|path| std::fs::remove_file(path).unwrap());
     kept("prelude.", ".h").iter().for_each(|path| cut(path, 10));

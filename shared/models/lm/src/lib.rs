@@ -6,6 +6,8 @@
 //!
 //! Sources: xLSTM 7B (Beck et al. 2025, arXiv 2503.13427), xLSTM (Beck et al. 2024, arXiv 2405.04517).
 
+#![forbid(unsafe_code)]
+
 mod batch;
 mod bucket;
 mod check_data;

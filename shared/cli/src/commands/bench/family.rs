@@ -247,7 +247,7 @@ impl Bench<'_> {
                     place: (on.chosen.last(), 2 + index),
                     name: info.name.to_string(),
                     of: measure::of(peer),
-                    m,
+                    m: *m,
                     arithmetic: units.or(Arithmetic::fastest_for(dtype)),
                 };
                 self.add_or_wait(on, timed, prepared);
