@@ -526,7 +526,10 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
 }
 
 /// Words of types of numbers.
-const NUMBERS: [&str; 20] = [
+const NUMBERS: [&str; 23] = [
+    "half",
+    "__half",
+    "__nv_bfloat16",
     "int",
     "unsigned",
     "signed",
@@ -564,8 +567,8 @@ fn number_type(of_type: &str) -> Option<String> {
     is_number.then(|| words.join(" "))
 }
 
-/// `const long long*` where numbers of such a parameter are given as `int64_t`, `char*` where they are given as those of 8 bits: the same
-/// bits, but C++ has them apart.
+/// `const long long*` where numbers of such a parameter are given as `int64_t`, `char*` where they are given as those of 8 bits, `float2*`
+/// where they are given one by one: the same bits, but C++ has them apart.
 fn other_name(of_type: &str, given: &str) -> Option<String> {
     let words = words(of_type);
     if of_type.matches('*').count() != 1 {
@@ -578,10 +581,18 @@ fn other_name(of_type: &str, given: &str) -> Option<String> {
         "uint64_t" if is_long_long && words.contains(&"unsigned") => "unsigned long long",
         // char is neither signed char nor unsigned char.
         "int8_t" | "uint8_t" if words == ["char"] => "char",
+        "float" | "double" if is_vector_of(given, &words) => words[0],
+        "int32_t" if is_vector_of("int", &words) => words[0],
+        "uint32_t" if is_vector_of("uint", &words) => words[0],
         _ => return None,
     };
     let constant = if of_type.contains("const") { "const " } else { "" };
     Some(format!("{constant}{own}*"))
+}
+
+/// `float2`, `float3` or `float4`, of `float`.
+fn is_vector_of(element: &str, words: &[&str]) -> bool {
+    matches!(words, [word] if matches!(word.strip_prefix(element), Some("2" | "3" | "4")))
 }
 
 /// What a value says in C++.

@@ -81,6 +81,8 @@ def test_what_is_refused(axpy, kernel, arguments, options, error, message):
 
 
 NUMBERS = """
+#include <cuda_fp16.h>
+__global__ void second(float2* to, __half x) { to[threadIdx.x].y = __half2float(x); }
 __global__ void add(long long* a, const unsigned long long* __restrict__ b) { a[threadIdx.x] += (long long)b[threadIdx.x]; }
 __global__ void shout(char* to, const char* __restrict__ from) { to[threadIdx.x] = from[threadIdx.x] - 32; }
 __global__ void store(int* to, int n, unsigned mask, float x) { to[0] = n, to[1] = (int)mask, to[2] = (int)x; }
@@ -97,6 +99,11 @@ def test_numbers_of_64_bits_and_numbers_that_do_not_fit(tmp_path):
     for kind in (np.int8, np.uint8):
         arrays = {"to": np.zeros(4, kind), "from": np.frombuffer(b"race", kind)}
         assert vlstm.check_kernel(file, "shout", arrays, grid=1, block=4)["to"].tobytes() == b"RACE"
+
+    pairs = vlstm.check_kernel(file, "second", {"to": np.zeros((4, 2), np.float32), "x": 1e3}, grid=1, block=4)["to"]
+    assert pairs.tolist() == 4 * [[0, 1000]]
+    with pytest.raises(ValueError, match="argument x: expected a number that __half holds, got"):
+        vlstm.check_kernel(file, "second", {"to": np.zeros((4, 2), np.float32), "x": 1e6}, grid=1, block=4)
 
     def store(n, mask=1, x=1.5):
         arguments = [vlstm.Out(np.int32, 3), n, mask, x]

@@ -35,6 +35,11 @@ template <class T> void given_scalar(const EmuGiven& given, int argument, const 
 // Whether a type has a value, an integer one as one with a sign or without: -1 and 0xffffffff are masks of either.
 template <class P, class T> bool holds(T value) {
     if constexpr (std::is_same<P, bool>::value) return true;
+    else if constexpr (!std::is_arithmetic<P>::value) {
+        // A number of 16 bits: likewise.
+        double all = double(value), own = double(float(P(float(all))));
+        return !(all - all == 0) || own - own == 0;
+    }
     else if constexpr (std::is_floating_point<P>::value) {
         // Rounded, but not made infinite.
         double all = double(value);

@@ -96,6 +96,8 @@ struct Case<'a> {
     dtype: &'a str,
     dims: Dims,
     run: &'a Run,
+    /// Whether a newer record has a version that is faster by more than a tenth; of a loss, one that is as fast as the library.
+    overtaken: bool,
 }
 
 /// Two times beside each other.
@@ -147,6 +149,20 @@ impl<'a> Case<'a> {
         self.all(family).filter(|m| m.is_peer())
     }
 
+    fn is_overtaken(&self, family: &str, records: &[&Run]) -> bool {
+        let least = |all: &mut dyn Iterator<Item = &Measurement>| {
+            all.map(least_us).min_by(f64::total_cmp).unwrap_or(f64::INFINITY)
+        };
+        let [own, peer] = [least(&mut self.versions(family)), least(&mut self.peers(family))];
+        let newer = records.iter().filter(|run| run.date > self.run.date);
+        // A loss stays one until a version is as fast as the library was.
+        let enough = if own > peer { peer.min(0.9 * own) } else { 0.9 * own };
+        newer.into_iter().any(|run| {
+            let there = Case { dims: self.dims.clone(), run: *run, ..*self };
+            least(&mut there.versions(family)) < enough
+        })
+    }
+
     /// The fastest of each side, launched and replayed. Where the fastest peer gives up digits, the
     /// fastest of those that do not as well.
     fn pairs(&self, family: &str) -> Vec<Pair<'a>> {
@@ -176,7 +192,7 @@ impl<'a> Family<'a> {
         let mut cases: Vec<Case> = Vec::new();
         for m in own(run, name) {
             let Ok(dims) = Dims::parse(&m.shape) else { continue };
-            let case = Case { shape: &m.shape, dtype: &m.dtype, dims, run };
+            let case = Case { shape: &m.shape, dtype: &m.dtype, dims, run, overtaken: false };
             if !cases.iter().any(|c| c.is(&case)) {
                 cases.push(case);
             }
@@ -204,7 +220,8 @@ impl<'a> Family<'a> {
             let has_it = |pair: &Pair| pair.version.version == fastest.version;
             let (newest, _) = same().find(|(_, pairs)| pairs.iter().any(has_it))?;
             if !cases.iter().any(|c| c.is(case)) {
-                cases.push(Case { dims: newest.dims.clone(), ..*newest });
+                let overtaken = newest.is_overtaken(name, records);
+                cases.push(Case { dims: newest.dims.clone(), overtaken, ..*newest });
             }
         }
         let types = ["f32", "f16", "bf16"];
@@ -224,11 +241,12 @@ impl<'a> Family<'a> {
     }
 
     /// A row: in how many comparisons the version here is faster, and the smallest and the largest ratio. A problem that
-    /// was replayed in a graph counts by that; it has two where the fastest library gives up digits.
+    /// was replayed in a graph counts by that; it has two where the fastest library gives up digits. One that a newer record has overtaken does
+    /// not count.
     fn summary(&self) -> String {
         let all: Vec<&Dims> = self.cases.iter().map(|c| &c.dims).collect();
         let mut ratios: Vec<(f64, String)> = Vec::new();
-        for case in &self.cases {
+        for case in self.cases.iter().filter(|case| !case.overtaken) {
             let pairs = case.pairs(self.name);
             let graph = pairs.iter().any(|p| p.graph);
             ratios.extend(pairs.iter().filter(|p| p.graph == graph).map(|pair| {
