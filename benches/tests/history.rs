@@ -59,7 +59,7 @@ fn the_figures_of_the_readme_stand_in_records() {
     let teraflops: fn(&Measurement) -> Option<f64> = |line| line.tflops;
     let of_records = [
         ("20261128T051847Z", "K=4096,M=4096,N=4096", "bf16", ["v21_snake", "cublas"], teraflops),
-        ("20261128T021114Z", "K=8192,M=512,N=512", "f32", ["v2_tiled", "cublas"], launched),
+        ("20261129T194238Z", "K=8192,M=512,N=512", "f32", ["v2_tiled", "cublas"], launched),
         ("20261129T182309Z", "DHHV=256,DHQK=128,NH=16,S=2048", "bf16", ["v1_roles", "jax"], graph),
         (
             "20261129T182426Z",
