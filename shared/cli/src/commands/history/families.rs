@@ -158,7 +158,7 @@ impl<'a> Case<'a> {
         // A loss stays one until a version is as fast as the library was.
         let enough = if own > peer { peer.min(0.9 * own) } else { 0.9 * own };
         newer.into_iter().any(|run| {
-            let there = Case { dims: self.dims.clone(), run: *run, ..*self };
+            let there = Case { dims: self.dims.clone(), run, ..*self };
             least(&mut there.versions(family)) < enough
         })
     }
