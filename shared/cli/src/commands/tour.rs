@@ -89,10 +89,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             // Whole words.
             let whole = match cut(&task, Some(width().saturating_sub(2))) {
                 (begin, true) => {
-                    format!(
-                        "{}…",
-                        begin.rsplit_once(' ').map_or(begin.as_str(), |(words, _)| words)
-                    )
+                    let kept = begin.trim_end_matches('…');
+                    let ends_a_word = task[kept.len()..].starts_with(' ');
+                    let shorter = kept.rsplit_once(' ').filter(|_| !ends_a_word);
+                    format!("{}…", shorter.map_or(kept, |(words, _)| words))
                 }
                 (task, false) => task,
             };

@@ -15,6 +15,8 @@ fn above_rounding(version: &dyn Version, dtype: DType) -> f64 {
         DType::F32 if version.arithmetic(dtype) == Arithmetic::fastest_for(dtype) => 1e-4,
         DType::F32 => 2e-2,
         DType::F16 => 2e-2,
+        // At the beginning of each sequence the two terms of a slope are the same, and what is left of them is their roundings.
+        _ if version.info().family.name() == "attention_fwbw_packed" => 0.25,
         _ => 0.16,
     }
 }
