@@ -69,7 +69,7 @@ fn names(file: &str) -> Vec<String> {
 fn main() {
     let stage = FILES.iter().fold(lab_kernel_build::Stage::new(), |stage, file| {
         // The corpus is run with the emulator's checks: nearly nobody needs it without.
-        let stage = stage.kernel(&format!("kernels/{file}.cu"), &names(file)).at_first_use();
+        let stage = stage.kernel(&format!("kernels/{file}.cu"), &names(file));
         match *file {
             "tensor" => stage.needs("sm_80"),
             "mbarrier" | "bulk" => stage.needs("sm_90"),
@@ -85,9 +85,7 @@ fn main() {
     stage
         .kernel("kernels/descriptors.cu", DESCRIBED)
         .needs("sm_90a")
-        .at_first_use()
         .kernel("kernels/maps.cu", &maps)
         .needs("sm_90")
-        .at_first_use()
         .build();
 }

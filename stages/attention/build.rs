@@ -75,6 +75,5 @@ fn main() {
             &of_each(&["attention_split"], &TYPES[1..], &[", 64, 4", ", 128, 4", ", 256, 2"]),
         )
         .needs("sm_80")
-        .at_first_use()
         .build();
 }

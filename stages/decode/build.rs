@@ -55,12 +55,9 @@ fn main() {
         .kernel("kernels/dequantize.cu", &to)
         .kernel("kernels/v3_mma.cu", &mma)
         .needs("sm_80")
-        .at_first_use()
         .kernel("kernels/v4_persistent.cu", &persistent)
         .needs("sm_80")
-        .at_first_use()
         .kernel("kernels/v5_split.cu", &split)
         .needs("sm_90")
-        .at_first_use()
         .build();
 }

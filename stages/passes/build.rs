@@ -81,7 +81,6 @@ fn main() {
         .spills(4)
         .kernel("kernels/cross_entropy_ring.cu", &rings)
         .needs("sm_90")
-        .at_first_use()
         .kernel("kernels/adamw.cu", &[plain(&["arena_squares"]), adamw].concat())
         .build();
 }

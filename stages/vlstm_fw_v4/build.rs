@@ -23,7 +23,6 @@ fn main() {
         .kernel("kernels/v2_segments.cu", &segments)
         .needs("sm_90a")
         .spills(32)
-        .at_first_use()
         .kernel(
             "kernels/v4_wide.cu",
             &[halves_of("vlstm_fw_gates"), halves("vlstm_fw_wide", &["256, 2"])].concat(),

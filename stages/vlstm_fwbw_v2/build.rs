@@ -26,7 +26,6 @@ fn main() {
         )
         .kernel("kernels/through_n.cu", &through_n)
         .needs("sm_80")
-        .at_first_use()
         .kernel("kernels/v0_mma.cu", &halves(&["vlstm_keys_mma", "vlstm_queries_mma"], 64))
         .needs("sm_80")
         .spills(96)

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "emulator_abi.h"
-#include "runtime/launch.h"
+#include "runtime/allowed.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -38,6 +38,70 @@ static EmuHost own_table;
 EXPORT void emu_bind_host(const EmuHost* table) {
     own_table = *table;
     emu::host = &own_table;
+}
+
+extern "C" void emu_allow_shared(const void* kernel, size_t bytes) { emu::allowed_shared[kernel] = bytes; }
+
+// Arguments as they are when a launch is captured, each where any type may lie.
+struct Captured {
+    static constexpr size_t UNIT = 64;
+    struct alignas(UNIT) Unit {
+        char bytes[UNIT];
+    };
+    std::vector<Unit> units;
+    std::vector<size_t> sizes;
+    Captured(const EmuExport& kernel, void** arguments, const size_t* all) : sizes(all, all + kernel.parameter_count) {
+        for (size_t n = 0; n < sizes.size(); ++n) {
+            size_t at = units.size();
+            units.resize(at + (sizes[n] + UNIT - 1) / UNIT);
+            memcpy(units[at].bytes, arguments[n], sizes[n]);
+        }
+    }
+    void launch(const EmuExport& kernel, const void* function) {
+        std::vector<void*> arguments;
+        size_t at = 0;
+        for (size_t size : sizes) {
+            arguments.push_back(units[at].bytes);
+            at += (size + UNIT - 1) / UNIT;
+        }
+        arguments.push_back(nullptr);
+        emu_launch_configured(&kernel, function, arguments.data(), sizes.data());
+    }
+};
+extern "C" void emu_launch_configured(const EmuExport* kernel, const void* function, void** arguments,
+                                      const size_t* sizes) {
+    using namespace emu;
+    if (in_kernel()) {
+        host->launch_later(kernel, arguments);
+        return;
+    }
+    if (sticky_error != cudaSuccess) return;
+    if (capturing) {
+        dim3 grid(configured_grid[0], configured_grid[1], configured_grid[2]);
+        dim3 block(configured_block[0], configured_block[1], configured_block[2]);
+        size_t shared = configured_shared;
+        int cooperative = configured_cooperative;
+        unsigned cluster = configured_cluster;
+        Captured captured(*kernel, arguments, sizes);
+        capturing->push_back([=, kernel = *kernel]() mutable {
+            configure(grid, block, shared, nullptr, cooperative, cluster);
+            captured.launch(kernel, function);
+        });
+        return;
+    }
+    if (!is_allowed(function, configured_shared)) {
+        host->unsupported("a launch with more than 48 KiB of dynamic shared memory that cudaFuncSetAttribute has not "
+                          "asked for");
+        keep(cudaErrorInvalidValue);
+        return;
+    }
+    bool overlaps = configured_overlap && !came_between && configured_stream == last_stream;
+    came_between = false;
+    last_stream = configured_stream;
+    int code = host->launch(kernel, configured_grid, configured_block, configured_shared, configured_cooperative,
+                            configured_cluster, overlaps, arguments);
+    if (code == cudaErrorLaunchFailure) sticky_error = cudaErrorLaunchFailure;
+    keep(code);
 }
 
 // C++ forbids to call main by its name. Every declaration of it has this symbol. Where one kernel alone is

@@ -8,27 +8,24 @@
 //!
 //! The list is the one table of a stage's instantiations. From it come the emulator's exports, the
 //! name expressions given to NVRTC, the list that CI compiles for each GPU architecture, and what
-//! `lab list` prints. `build` compiles each file with the host's C++ compiler into a shared object
-//! and writes `$OUT_DIR/kernels.rs`, which defines one `KernelSource` a file, named after it; the
+//! `lab list` prints. `build` writes `$OUT_DIR/kernels.rs`, which defines one `KernelSource` a file, named after it; the
 //! stage says `include!(concat!(env!("OUT_DIR"), "/kernels.rs"));`.
 //!
 //! # What is embedded, and what is compiled when it is first used
 //!
-//! Each file has two objects: a plain one, and one for the emulator's checks. The plain one is compiled by
-//! `build` and embedded: so a kernel that does not compile ends the build, with the compiler's message.
-//! The checked one takes longer to compile than the plain one, and few commands need it. So it is compiled when
-//! it is first used, by [`compile_embedded`], from the texts that the program has embedded. It is kept in
-//! `target/kernels`; where there is no such directory, in the user's cache. Of some files the plain object is left
-//! to its first use as well ([`Stage::at_first_use`]).
+//! Each file has two objects: a plain one, and one for the emulator's checks. A command needs few of them, and all take
+//! minutes to compile. So each is compiled when it is first used, by [`compile_embedded`], from the texts that the program has
+//! embedded. It is kept in `target/kernels`; where there is no such directory, in the user's cache.
 //!
-//! A program for another machine, which may have no compiler, has both inside. The environment variable
+//! A program for another machine, which may have no compiler, has them inside. The environment variable
 //! [`EMBED_VARIABLE`] decides, where a build script reads it:
 //!
 //! | `LAB_EMBED_KERNELS` | embedded |
 //! |---|---|
-//! | `all` | both objects |
-//! | `plain` | the plain ones, but for those that are left to their first use |
-//! | not set | both in a release build, as of `cargo install` and of a wheel; else as with `plain` |
+//! | `all` | both objects; a kernel that does not compile ends the build |
+//! | `plain` | the plain ones; likewise |
+//! | `none` | nothing |
+//! | not set | `all` in a release build, as of `cargo install` and of a wheel; else `none` |
 
 #![forbid(unsafe_code)]
 
@@ -68,7 +65,6 @@ struct Entry {
     globals: Vec<String>,
     least_arch: String,
     spills: u32,
-    at_first_use: bool,
 }
 
 /// The kernels of one crate.
@@ -116,15 +112,6 @@ impl Stage {
         self
     }
 
-    /// Leaves the plain object, too, of the file added last to its first use: where that takes seconds, and few commands need
-    /// it. Then it is its first use that shows what the compiler says.
-    pub fn at_first_use(mut self) -> Self {
-        if let Some(entry) = self.kernels.last_mut() {
-            entry.at_first_use = true;
-        }
-        self
-    }
-
     /// Compiles and generates. Ends the build with the compiler's message where that fails.
     pub fn build(self) {
         if let Err(message) = self.try_build() {
@@ -160,7 +147,7 @@ impl Stage {
         self.compile(crate_root, crate_name, out, embed)?;
         // What has all inside names no directory of the machine that it was built on.
         let kept_in = match embed {
-            Embed::Plain => kept_in(out).display().to_string(),
+            Embed::None | Embed::Plain => kept_in(out).display().to_string(),
             Embed::All => String::new(),
         };
         for entry in &self.kernels {
@@ -184,7 +171,7 @@ impl Stage {
             let text = source.display().to_string();
             let place = place(&source, crate_name, file);
             let object = |build: Build| {
-                if embed.has(entry, build) {
+                if embed.has(build) {
                     let object = out.join(build.file_name(&stem)).display().to_string();
                     Ok(format!("::lab_device::Object::embedded(include_bytes!({object:?}))"))
                 } else {
@@ -235,7 +222,7 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
     ) -> Result<(), String> {
         let next = AtomicUsize::new(0);
         let both = self.kernels.iter().flat_map(|e| [(e, Build::Plain), (e, Build::Checked)]);
-        let work: Vec<(&Entry, Build)> = both.filter(|(e, build)| embed.has(e, *build)).collect();
+        let work: Vec<(&Entry, Build)> = both.filter(|(_, build)| embed.has(*build)).collect();
         let worker = || {
             while let Some((entry, build)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let source = root.join(&entry.file);
@@ -260,12 +247,13 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
     }
 }
 
-/// The environment variable that says which objects of kernels a build embeds: `all` or `plain`.
+/// The environment variable that says which objects of kernels a build embeds: `all`, `plain` or `none`.
 pub const EMBED_VARIABLE: &str = "LAB_EMBED_KERNELS";
 
 /// Which objects are embedded. The others are compiled when they are first used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Embed {
+    None,
     Plain,
     All,
 }
@@ -273,17 +261,18 @@ enum Embed {
 impl Embed {
     /// By the variable's value, and by cargo's PROFILE where it has none.
     fn from_names(named: Option<&str>, profile: &str) -> Result<Self, String> {
-        match (named, profile) {
-            (Some("all"), _) | (None | Some(""), "release") => Ok(Self::All),
-            (Some("plain") | None | Some(""), _) => Ok(Self::Plain),
+        match (named.filter(|name| !name.is_empty()), profile) {
+            (Some("all"), _) | (None, "release") => Ok(Self::All),
+            (Some("plain"), _) => Ok(Self::Plain),
+            (Some("none") | None, _) => Ok(Self::None),
             (Some(other), _) => {
-                Err(format!("{EMBED_VARIABLE}: expected all or plain, got '{other}'"))
+                Err(format!("{EMBED_VARIABLE}: expected all, plain or none, got '{other}'"))
             }
         }
     }
 
-    fn has(self, entry: &Entry, build: Build) -> bool {
-        self == Self::All || build == Build::Plain && !entry.at_first_use
+    fn has(self, build: Build) -> bool {
+        self == Self::All || self == Self::Plain && build == Build::Plain
     }
 }
 

@@ -378,7 +378,7 @@ template <class F, class A> cudaError_t cudaFuncSetAttribute(F kernel, A attribu
     EMU_QUERY;
     if (int(attribute) != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (value < 0 || value > int(EMU_SHARED)) return emu::keep(cudaErrorInvalidValue);
-    emu::allowed_shared[(const void*)kernel] = size_t(value);
+    emu_allow_shared((const void*)kernel, size_t(value));
     return cudaSuccess;
 }
 template <class F> cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) { EMU_QUERY; return cudaSuccess; }

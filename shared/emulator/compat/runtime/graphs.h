@@ -2,6 +2,7 @@
 // A capture notes what streams are asked for, whichever stream it is.
 #pragma once
 #include <memory>
+#include <tuple>
 
 #include "launch.h"
 

@@ -2,8 +2,7 @@
 // calls it and launches itself.
 #pragma once
 #include <functional>
-#include <map>
-#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "types.h"
@@ -31,6 +30,11 @@ struct EmuHost {
 // Of program.cpp, which is not instrumented: kernels ask it too.
 extern "C" int emu_in_kernel();
 extern "C" int emu_is_launch();
+// The bytes of dynamic shared memory that a kernel may have from now on: cudaFuncSetAttribute.
+extern "C" void emu_allow_shared(const void* kernel, size_t bytes);
+// Launches a kernel with what was configured; its arguments are so many bytes each. Compiled once: each kernel of each program
+// comes here.
+extern "C" void emu_launch_configured(const EmuExport*, const void* kernel, void** arguments, const size_t* sizes);
 enum EmuMemory { EMU_DEVICE, EMU_MANAGED, EMU_HOST };
 
 // Of program.cpp, in a build for a debugger: whether this is the thread that it was asked for, and where the
@@ -59,15 +63,8 @@ inline unsigned configured_cluster;
 inline bool configured_overlap, came_between = true;
 inline cudaStream_t configured_stream, last_stream;
 
-// How much dynamic shared memory a kernel may have, where cudaFuncSetAttribute has said so, and else.
-inline std::map<const void*, size_t> allowed_shared;
-constexpr size_t ALLOWED_SHARED = 48 << 10;
-// Of a launch that no program makes: that is taken to be said.
+// Of a launch that no program makes: any size of dynamic shared memory is asked for.
 inline bool any_shared = false;
-inline bool is_allowed(const void* kernel, size_t shared) {
-    auto own = allowed_shared.find(kernel);
-    return any_shared || shared <= (own == allowed_shared.end() ? ALLOWED_SHARED : own->second);
-}
 
 // What is noted and not done, while a stream is captured.
 inline std::vector<std::function<void()>>* capturing = nullptr;
@@ -114,38 +111,9 @@ template <auto F> struct launcher;
 template <class... A, void (*F)(A...)> struct launcher<F> {
     static void launch(const char* name, const char* names, typename same<A>::type... a) {
         void* arguments[] = {(void*)&a..., nullptr};
+        static constexpr size_t sizes[] = {sizeof(std::remove_reference_t<A>)..., 0};
         EmuExport export_ = trampoline<F>::entry(name, names, 0, 0);
-        if (in_kernel()) {
-            host->launch_later(&export_, arguments);
-            return;
-        }
-        if (sticky_error != cudaSuccess) return;
-        if (capturing) {
-            dim3 grid(configured_grid[0], configured_grid[1], configured_grid[2]);
-            dim3 block(configured_block[0], configured_block[1], configured_block[2]);
-            size_t shared = configured_shared;
-            int cooperative = configured_cooperative;
-            unsigned cluster = configured_cluster;
-            auto all = std::make_tuple(a...);
-            capturing->push_back([=] {
-                configure(grid, block, shared, nullptr, cooperative, cluster);
-                std::apply([&](const auto&... x) { launch(name, names, x...); }, all);
-            });
-            return;
-        }
-        if (!is_allowed((const void*)F, configured_shared)) {
-            host->unsupported("a launch with more than 48 KiB of dynamic shared memory that cudaFuncSetAttribute has not "
-                              "asked for");
-            keep(cudaErrorInvalidValue);
-            return;
-        }
-        bool overlaps = configured_overlap && !came_between && configured_stream == last_stream;
-        came_between = false;
-        last_stream = configured_stream;
-        int code = host->launch(&export_, configured_grid, configured_block, configured_shared,
-                                configured_cooperative, configured_cluster, overlaps, arguments);
-        if (code == cudaErrorLaunchFailure) sticky_error = cudaErrorLaunchFailure;
-        keep(code);
+        emu_launch_configured(&export_, (const void*)F, arguments, sizes);
     }
 };
 template <auto F, class... A>
