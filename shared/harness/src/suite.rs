@@ -395,6 +395,35 @@ pub fn assert_checks(checks: &[Check]) {
     }
 }
 
+/// Checks of models that share the emulator's checks between them.
+const MODELS_TURNS: usize = 4;
+
+/// As [`assert_checks`], for what stands on stages, whose own tests run each kernel under the emulator's checks: on the emulator
+/// one check of four looks at every access, by turns, and the others run in the plain mode, three times as fast. All of them look
+/// where `LAB_ALL_CHECKS` is set, as `lab selftest` always does, and `LAB_EMULATOR_MODE` decides for all.
+///
+/// # Panics
+/// With the checks that failed.
+pub fn assert_checks_of_models(checks: &[Check]) {
+    let is_said =
+        ["LAB_ALL_CHECKS", "LAB_EMULATOR_MODE"].iter().any(|v| std::env::var_os(v).is_some());
+    if is_said {
+        return assert_checks(checks);
+    }
+    assert!(!checks.is_empty());
+    for device in devices().expect("the devices that LAB_DEVICE asks for") {
+        let plain = without_checks(&device).expect("the emulator");
+        let is_its_turn = |n: usize| n % MODELS_TURNS == test_turn() % MODELS_TURNS;
+        let numbered: Vec<(usize, Check)> = checks.iter().copied().enumerate().collect();
+        let failed = each(&device, &numbered, |&(number, check)| {
+            let device = if is_its_turn(number) { &device } else { &plain };
+            Some((check.name, timed("", check.name, || panic_of(|| (check.run)(device)))?))
+        });
+        println!("{} checks on {}", checks.len(), device.name());
+        assert!(failed.is_empty(), "on {}: {failed:?}", device.name());
+    }
+}
+
 /// Versions that share the shorter checks between them.
 const TURNS: usize = 6;
 

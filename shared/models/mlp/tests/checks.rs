@@ -3,5 +3,5 @@
 
 #[test]
 fn what_must_hold() {
-    lab_harness::suite::assert_checks(lab_mlp::SUITE.checks);
+    lab_harness::suite::assert_checks_of_models(lab_mlp::SUITE.checks);
 }
