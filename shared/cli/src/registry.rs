@@ -23,6 +23,7 @@ pub static STAGES: &[&Stage] = &[
     &vlstm_fwbw_v2::STAGE,
     &vlstm_fwbw_v3::STAGE,
     &vlstm_fwbw_v4::STAGE,
+    &gdn_fw::STAGE,
     &lstm_fused::STAGE,
     &slstm_fused::STAGE,
     &mlp_fused::STAGE,
