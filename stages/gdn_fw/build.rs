@@ -19,7 +19,11 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v2_blocks.cu", &with_keys("gdn_fw_tensor", halves, &[128]))
         .needs("sm_80")
+        // The addresses by which the state is loaded and stored.
+        .spills(80)
         .kernel("kernels/v3_resident.cu", &with_keys("gdn_fw_resident", halves, &[64, 128, 256]))
         .needs("sm_80")
+        // With 256 keys: the state alone is 128 registers.
+        .spills(240)
         .build();
 }

@@ -354,7 +354,8 @@ pub fn magnitudes(inputs: Inputs<'_>, sizes: Sizes) -> Outputs {
             } else {
                 let most = kept * (1.0 - beta * k * k).abs().max(1.0);
                 for ((e, x), v) in e.iter_mut().zip(x).zip(v) {
-                    *e = most * *e + beta.abs() * k * (v.abs() + k * x);
+                    let earlier = if most == 0.0 { 0.0 } else { most * *e };
+                    *e = earlier + beta.abs() * k * (v.abs() + k * x);
                 }
             }
         });

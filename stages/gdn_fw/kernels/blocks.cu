@@ -1,6 +1,6 @@
 // As substitute.cu, on tensor cores, with the inverse by blocks of 16:
 //
-//   A = tril(diag(beta) (K Kᵀ ⊙ E), -1)      X = (I + A)⁻¹      inverse = X diag(beta)      pairs = s tril(Q Kᵀ ⊙ E)
+//   A = tril(diag(beta) (K Kᵀ ⊙ E), -1)      inverse = X = (I + A)⁻¹      pairs = s tril(Q Kᵀ ⊙ E)
 //
 //   X_bb = (I + A_bb)⁻¹ by forward substitution          of each block b on the diagonal
 //   X_bc = -X_bb Σ_{c <= m < b} A_bm X_mc                below it, from the diagonal downwards
@@ -16,7 +16,7 @@
 #include "lab/ptx/cvt.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/vlstm/warp_tiles.cuh"
-#include "decays.cuh"
+#include "lab/gdn/decays.cuh"
 
 using namespace lab;
 
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(THREADS)
     int first = at % chunks * CHUNK;
     Matrix<const T> Q{q + keys, S, dhqk}, K{k + keys, S, dhqk};
     g += head * S, beta += head * S;
-    if (warp == 0) scan_gates(shared.gamma, shared.decays, g, first, S);
+    if (warp == 0) scan_gates(shared.gamma, shared.decays, g, beta, first, S);
 
     float qk[CHUNK / 2] = {}, kk[CHUNK / 2] = {};
     for (int c = 0; c < dhqk; c += PANEL) {
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int n = 0; n < CHUNK / 2; n += 2) {
         int i = own_row() + n / 2 % 2 * 8, j = n / 4 * 8 + threadIdx.x % 4 * 2;
-        float row_beta = first + i < S ? beta[first + i] : 0, a[2], p[2];
+        float row_beta = shared.decays.beta[i], a[2], p[2];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             float kept = j + e <= i ? decay(shared.gamma, i, j + e) : 0;
@@ -178,12 +178,12 @@ __global__ void __launch_bounds__(THREADS)
         int i = e / CHUNK, j = e % CHUNK;
         float x[2];
 #pragma unroll
-        for (int n = 0; n < 2; ++n)
-            x[n] = j + n <= i && first + j + n < S ? shared.x[i * ROW + j + n] * beta[first + j + n] : 0;
+        for (int n = 0; n < 2; ++n) x[n] = j + n <= i ? shared.x[i * ROW + j + n] : 0;
         *reinterpret_cast<unsigned*>(inverse + at * CHUNK * CHUNK + e) = two_halves<T>(x[0], x[1]);
     }
     if (threadIdx.x < CHUNK) {
         decays[at].read[threadIdx.x] = shared.decays.read[threadIdx.x];
         decays[at].write[threadIdx.x] = shared.decays.write[threadIdx.x];
+        decays[at].beta[threadIdx.x] = shared.decays.beta[threadIdx.x];
     }
 }

@@ -1,6 +1,6 @@
 // What a chunk's keys, queries, gates and beta alone decide, for all columns of V and before any state is known:
 //
-//   A = tril(diag(beta) (K Kᵀ ⊙ E), -1)      inverse = (I + A)⁻¹ diag(beta)      pairs = s tril(Q Kᵀ ⊙ E)
+//   A = tril(diag(beta) (K Kᵀ ⊙ E), -1)      inverse = (I + A)⁻¹      pairs = s tril(Q Kᵀ ⊙ E)
 //
 // (I + A) X = I is solved from the first row to the last: X_i = e_i - Σ_{m<i} A_im X_m. Never by powers of A: where keys are
 // alike they grow before they vanish, and cancel.
@@ -10,7 +10,7 @@
 //
 // q, k: heads / group x S x dhqk, g, beta: heads x S; inverse, pairs: heads x chunks x CHUNK x CHUNK, decays: heads x chunks. A
 // grid of heads chunks blocks.
-#include "decays.cuh"
+#include "lab/gdn/decays.cuh"
 
 using namespace lab;
 
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(THREADS)
     long long at = blockIdx.x, head = at / chunks;
     int first = at % chunks * CHUNK, ti = threadIdx.x / SIDE, tj = threadIdx.x % SIDE;
     q += head / group * S * dhqk, k += head / group * S * dhqk, g += head * S, beta += head * S;
-    if (threadIdx.x < 32) scan_gates(gamma, own, g, first, S);
+    if (threadIdx.x < 32) scan_gates(gamma, own, g, beta, first, S);
 
     // ANCHOR: products
     float qk[OWN][OWN] = {}, kk[OWN][OWN] = {};
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(THREADS)
             int i = ti + SIDE * m, j = tj + SIDE * n;
             float kept = j <= i ? decay(gamma, i, j) : 0;
             pairs[(at * CHUNK + i) * CHUNK + j] = j <= i ? scale * qk[m][n] * kept : 0;
-            a[i * ROW + j] = j < i && first + i < S ? beta[first + i] * kk[m][n] * kept : 0;
+            a[i * ROW + j] = j < i ? own.beta[i] * kk[m][n] * kept : 0;
         }
     // ANCHOR_END: products
     __syncthreads();  // a thread reads all of A
@@ -75,10 +75,11 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();  // all columns are there
     for (int e = threadIdx.x; e < CHUNK * CHUNK; e += THREADS) {
         int i = e / CHUNK, j = e % CHUNK;
-        inverse[at * CHUNK * CHUNK + e] = j <= i && first + j < S ? x[i * ROW + j] * beta[first + j] : 0;
+        inverse[at * CHUNK * CHUNK + e] = j <= i ? x[i * ROW + j] : 0;
     }
     if (threadIdx.x < CHUNK) {
         decays[at].read[threadIdx.x] = own.read[threadIdx.x];
         decays[at].write[threadIdx.x] = own.write[threadIdx.x];
+        decays[at].beta[threadIdx.x] = own.beta[threadIdx.x];
     }
 }

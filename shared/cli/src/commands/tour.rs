@@ -41,9 +41,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if let (Selector::Auto, Some(reason)) = (common.selector()?, Device::why_no_cuda()) {
         say(format!("  ({reason})"));
     }
-    say("Each version runs a small problem in each of its types, and is compared with an\n\
-         f64 reference. Its largest error is told as a part of what rounding allows.\n"
-        .into());
+    say("Each version against an f64 reference: errors as a part of what rounding allows.".into());
     let is_timed = device.kind() == DeviceKind::Cuda && (arguments.all || common.json);
     let mut stages = Vec::new();
     for stage in STAGES {

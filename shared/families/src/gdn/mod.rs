@@ -7,7 +7,9 @@
 //! state C0 \[B, NH, DHQK, DHHV\], and give the state behind the last position; states are f32 in runs of every type. The
 //! equations are those of [`lab_reference::gdn`].
 
-mod checks;
+pub mod checks;
+pub mod step;
+mod step_checks;
 
 use lab_device::DType;
 use lab_reference::gdn::{self, Inputs, Outputs, Sizes};

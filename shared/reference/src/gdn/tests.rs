@@ -139,6 +139,17 @@ fn magnitudes_are_no_smaller_than_what_they_are_of() {
     }
 }
 
+/// Of ∞, too, nothing is left.
+#[test]
+fn a_shut_gate_leaves_nothing_of_a_state() {
+    let sizes = Sizes { heads: 1, group: 1, ..SIZES };
+    let mut all = drawn(sizes, 0.0);
+    all[3][0] = f64::NEG_INFINITY;
+    let expected = (forward(inputs(&all), sizes), magnitudes(inputs(&all), sizes));
+    all[5].fill(f64::INFINITY);
+    assert_eq!((forward(inputs(&all), sizes), magnitudes(inputs(&all), sizes)), expected);
+}
+
 #[test]
 #[should_panic(expected = "whole groups")]
 fn groups_are_whole() {

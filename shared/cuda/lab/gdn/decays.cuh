@@ -6,7 +6,7 @@
 //   E_ij = exp(γ_i - γ_j)      the same at position i, for j <= i
 //
 // exp(γ_L) is the last read_i. No exponent is above 0. Sums are in f64, and differences of two floats: after 60 gates of -100
-// floats would lie 5e-4 apart. Past the end of the sequence all is kept.
+// floats would lie 5e-4 apart. Past the end of the sequence all is kept, and beta is 0: nothing is written.
 #pragma once
 #include "lab/gates.cuh"
 
@@ -15,12 +15,13 @@ namespace lab {
 constexpr int CHUNK = 64;
 
 struct Decays {
-    float read[CHUNK], write[CHUNK];
+    float read[CHUNK], write[CHUNK], beta[CHUNK];
 };
 
 // ANCHOR: scan
 // By one warp: γ of the chunk that begins at `first`, as two floats each, and its decays.
-__device__ __forceinline__ void scan_gates(float2 (&gamma)[CHUNK], Decays& to, const float* g, int first, int S) {
+__device__ __forceinline__ void scan_gates(float2 (&gamma)[CHUNK], Decays& to, const float* g, const float* beta,
+                                           int first, int S) {
     constexpr unsigned ALL = 0xffffffff;
     int lane = threadIdx.x % 32;
     double sum[CHUNK / 32], total = 0;
@@ -42,6 +43,7 @@ __device__ __forceinline__ void scan_gates(float2 (&gamma)[CHUNK], Decays& to, c
         gamma[i] = two_floats(sum[n]);
         to.read[i] = expf(static_cast<float>(sum[n]));
         to.write[i] = expf(static_cast<float>(total - sum[n]));
+        to.beta[i] = first + i < S ? beta[first + i] : 0;
     }
 }
 // ANCHOR_END: scan
