@@ -25,6 +25,7 @@ pub static STAGES: &[&Stage] = &[
     &vlstm_fwbw_v4::STAGE,
     &gdn_fw::STAGE,
     &gdn_step::STAGE,
+    &gdn_fwbw::STAGE,
     &lstm_fused::STAGE,
     &slstm_fused::STAGE,
     &mlp_fused::STAGE,

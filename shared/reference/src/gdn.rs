@@ -8,7 +8,11 @@
 //! It is computed position by position. With D_t = exp(g_t) C_{t−1}, the state before the position writes, and
 //! u_t = β_t (v_t − D_tᵀ k_t), what it writes, C_t = D_t + k_t u_tᵀ.
 
+mod magnitudes;
+
 use rayon::prelude::*;
+
+pub use self::magnitudes::{backward_magnitudes, magnitudes};
 
 /// The sizes of a problem.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -250,10 +254,14 @@ pub fn backward(inputs: Inputs<'_>, dh: &[f64], dc_n: Option<&[f64]>, sizes: Siz
         let first = first_state(inputs, sizes, n);
         backward_of_head(&Head::of(inputs, sizes, n), first, &dh[n * s * hv..][..s * hv], dc)
     };
-    let all: Vec<Gradients> = (0..heads).into_par_iter().map(of_head).collect();
+    joined_heads((0..heads).into_par_iter().map(of_head).collect(), group, s * qk)
+}
+
+/// Those of all heads in one; by q and k, of `keys` elements a head, summed over the heads of a group.
+fn joined_heads(all: Vec<Gradients>, group: usize, keys: usize) -> Gradients {
     let of_groups = |part: fn(&Gradients) -> &Vec<f64>| -> Vec<f64> {
         let sum = |group: &[Gradients]| {
-            let mut sum = vec![0.0; s * qk];
+            let mut sum = vec![0.0; keys];
             group.iter().for_each(|g| sum.iter_mut().zip(part(g)).for_each(|(s, x)| *s += x));
             sum
         };
@@ -318,52 +326,6 @@ fn backward_of_head(head: &Head<'_>, mut c: Vec<f64>, dh: &[f64], mut dc: Vec<f6
     }
     all.c0 = dc;
     all
-}
-
-/// What the rounding errors of the forward pass are relative to.
-///
-/// A column of C is x_t = exp(g_t) (I − β_t k_t k_tᵀ) x_{t−1} + β_t k_t v_t, and so is its error, of what each position
-/// rounds. With ρ_t = max(1, |1 − β_t |k_t|²|), the most that a position makes of an earlier error's norm,
-///
-/// ```text
-/// e_t = exp(g_t) ρ_t e_{t−1} + β_t |k_t| (|v_t| + exp(g_t) |k_t| |x_{t−1}|)      e_0 = |x_0|
-/// h:  s |q_t| (e_t + |x_t|)                                                      C:  e_S + |C|
-/// ```
-///
-/// Absolute values of single elements would not do: |I − β k kᵀ| grows without bound where the matrix itself shrinks.
-///
-/// # Panics
-/// As [`forward`].
-pub fn magnitudes(inputs: Inputs<'_>, sizes: Sizes) -> Outputs {
-    check_lengths(inputs, sizes);
-    let hv = sizes.hv;
-    let norms = |c: &[f64]| -> Vec<f64> {
-        let mut sum = vec![0.0; hv];
-        c.chunks(hv).for_each(|row| sum.iter_mut().zip(row).for_each(|(s, c)| *s += c * c));
-        sum.into_iter().map(f64::sqrt).collect()
-    };
-    let of_head = |n: usize| {
-        let (mut c, mut h) = (first_state(inputs, sizes, n), Vec::new());
-        let mut e = norms(&c);
-        walk(&Head::of(inputs, sizes, n), &mut c, 0, sizes.positions, |seen| {
-            let Position { q, k, v, kept, beta } = seen.position;
-            let (x, k) = (norms(seen.state), norm(k));
-            if seen.written {
-                let q = sizes.scale.abs() * norm(q);
-                h.extend(e.iter().zip(x).map(|(e, x)| q * (e + x)));
-            } else {
-                let most = kept * (1.0 - beta * k * k).abs().max(1.0);
-                for ((e, x), v) in e.iter_mut().zip(x).zip(v) {
-                    let earlier = if most == 0.0 { 0.0 } else { most * *e };
-                    *e = earlier + beta.abs() * k * (v.abs() + k * x);
-                }
-            }
-        });
-        let c: Vec<f64> = c.iter().enumerate().map(|(at, c)| e[at % hv] + c.abs()).collect();
-        (h, c)
-    };
-    let all: Vec<_> = (0..sizes.heads).into_par_iter().map(of_head).collect();
-    Outputs { h: joined(&all, |a| &a.0), c: joined(&all, |a| &a.1) }
 }
 
 #[cfg(test)]

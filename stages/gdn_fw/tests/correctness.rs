@@ -35,7 +35,7 @@ random_problems! {
         b in 1usize..3,
         nkv in 1usize..3,
         group in 1usize..3,
-        s in 1usize..150,
+        s in 8usize..150,
         // In sixteens.
         dhqk in 1usize..=5,
         dhhv in 1usize..=5,

@@ -82,20 +82,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         say(format!("Every version and its one change: {lab} tour --all"));
     }
     match next {
-        Some((name, task)) => {
-            say(format!("Try one yourself: {lab} exercise {name}"));
-            // Whole words.
-            let whole = match cut(&task, Some(width().saturating_sub(2))) {
-                (begin, true) => {
-                    let kept = begin.trim_end_matches('…');
-                    let ends_a_word = task[kept.len()..].starts_with(' ');
-                    let shorter = kept.rsplit_once(' ').filter(|_| !ends_a_word);
-                    format!("{}…", shorter.map_or(kept, |(words, _)| words))
-                }
-                (task, false) => task,
-            };
-            say(format!("  {whole}"));
-        }
+        Some((name, _)) => say(format!("Try one yourself: {lab} exercise {name}")),
         None => say(format!("Try one: {lab} run playg:softmax --shape R=4,C=1000")),
     }
     Ok(())

@@ -7,13 +7,17 @@
 //! state C0 \[B, NH, DHQK, DHHV\], and give the state behind the last position; states are f32 in runs of every type. The
 //! equations are those of [`lab_reference::gdn`].
 
+mod backward;
+mod backward_checks;
 pub mod checks;
 pub mod step;
 mod step_checks;
+mod step_problem;
 
 use lab_device::DType;
 use lab_reference::gdn::{self, Inputs, Outputs, Sizes};
 
+pub use self::backward::*;
 use lab_harness::compare::each;
 use lab_harness::plan::Slot;
 use lab_harness::suite::VersionCheck;
@@ -159,7 +163,7 @@ impl Family for Forward {
         inputs: &Tensors,
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)> {
-        under(info, options, computed(gdn::forward, info, inputs, options))
+        under(info, options, of_inputs(info, inputs, options, gdn::forward))
     }
 
     fn magnitudes(
@@ -169,7 +173,7 @@ impl Family for Forward {
         options: &Options,
         _: &Reference,
     ) -> Magnitudes {
-        each(under(info, options, computed(gdn::magnitudes, info, inputs, options)))
+        each(under(info, options, of_inputs(info, inputs, options, gdn::magnitudes)))
     }
 
     /// Those of q and k, each with all of v that read it.
@@ -190,20 +194,7 @@ impl Family for Forward {
     }
 
     fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
-        match dtype {
-            DType::BF16 => [
-                [4, 8, 8, 1024, 64, 64],
-                [4, 32, 32, 4096, 128, 128],
-                [4, 32, 16, 4096, 128, 128],
-                [1, 16, 16, 4096, 256, 256],
-            ]
-            .map(sizes)
-            .into_iter()
-            .filter(|dims| dims.get("DHQK") <= info.dims[4].max)
-            .collect(),
-            // The other types show one problem.
-            _ => vec![sizes([4, 8, 8, 1024, 64, 64])],
-        }
+        bench_shapes(info, dtype)
     }
 
     fn replayed(&self) -> bool {
@@ -212,6 +203,24 @@ impl Family for Forward {
 
     fn checks(&self) -> &'static [VersionCheck] {
         checks::FORWARD
+    }
+}
+
+/// The problems that are timed: narrow heads, those of Qwen3-Next, and wide ones.
+fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
+    match dtype {
+        DType::BF16 => [
+            [4, 8, 8, 1024, 64, 64],
+            [4, 32, 32, 4096, 128, 128],
+            [4, 32, 16, 4096, 128, 128],
+            [1, 16, 16, 4096, 256, 256],
+        ]
+        .map(sizes)
+        .into_iter()
+        .filter(|dims| dims.get("DHQK") <= info.dims[4].max)
+        .collect(),
+        // The other types show one problem.
+        _ => vec![sizes([4, 8, 8, 1024, 64, 64])],
     }
 }
 
@@ -251,13 +260,13 @@ fn under(info: &Info, options: &Options, all: Outputs) -> Named {
     named.into_iter().filter(|(name, _)| expected.iter().any(|o| o.name == *name)).collect()
 }
 
-/// What a function of the reference makes of these inputs.
-fn computed(
-    of: impl Fn(Inputs<'_>, Sizes) -> Outputs,
+/// What a function makes of these inputs.
+fn of_inputs<R>(
     info: &Info,
     inputs: &Tensors,
     options: &Options,
-) -> Outputs {
+    of: impl FnOnce(Inputs<'_>, Sizes) -> R,
+) -> R {
     let (b, nkv) = (inputs["q"].shape[0], inputs["q"].shape[1]);
     let (nh, positions, hv) = (inputs["v"].shape[1], inputs["v"].shape[2], inputs["v"].shape[3]);
     let qk = inputs["q"].shape[3];

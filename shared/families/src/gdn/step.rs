@@ -7,7 +7,8 @@
 use lab_device::DType;
 use lab_reference::gdn;
 
-use super::{STEP, computed, scale_of, step_checks, unit_rows};
+pub use super::step_problem::{sizes, sizes_of, state_dtype};
+use super::{STEP, of_inputs, scale_of, step_checks, unit_rows};
 use lab_harness::compare::each;
 use lab_harness::plan::Scope;
 use lab_harness::suite::VersionCheck;
@@ -51,21 +52,6 @@ pub const fn dims([b, nh, nkv, dhqk, dhhv]: [[usize; 3]; 5]) -> [Dim; 5] {
         Dim::new("DHQK", "columns of q and k of a head, rows of C", dhqk).in_steps_of(STEP),
         Dim::new("DHHV", "columns of v and h of a head, and of C", dhhv).in_steps_of(STEP),
     ]
-}
-
-/// B, NH, NKV, DHQK, DHHV by their names.
-pub fn sizes([b, nh, nkv, dhqk, dhhv]: [usize; 5]) -> Dims {
-    Dims::new([("B", b), ("NH", nh), ("NKV", nkv), ("DHQK", dhqk), ("DHHV", dhhv)])
-}
-
-/// B, NH, NKV, DHQK, DHHV of a checked problem.
-pub fn sizes_of(dims: &Dims) -> [usize; 5] {
-    ["B", "NH", "NKV", "DHQK", "DHHV"].map(|name| dims.get(name))
-}
-
-/// The type of C in a run that does not say.
-pub fn state_dtype(dtype: DType) -> DType {
-    if dtype == DType::BF16 { DType::BF16 } else { DType::F32 }
 }
 
 /// The slots of a step, and the arguments that its kernels have under one name.
@@ -150,7 +136,7 @@ impl Family for Step {
         inputs: &Tensors,
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)> {
-        let all = computed(gdn::forward, info, &of_one_position(inputs), options);
+        let all = of_inputs(info, &of_one_position(inputs), options, gdn::forward);
         vec![("h", all.h), ("CN", all.c)]
     }
 
@@ -161,7 +147,7 @@ impl Family for Step {
         options: &Options,
         _: &Reference,
     ) -> Magnitudes {
-        let all = computed(gdn::magnitudes, info, &of_one_position(inputs), options);
+        let all = of_inputs(info, &of_one_position(inputs), options, gdn::magnitudes);
         each(vec![("h", all.h), ("CN", all.c)])
     }
 

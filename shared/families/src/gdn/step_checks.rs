@@ -2,7 +2,7 @@
 
 use lab_device::{DType, Device};
 
-use super::step::{sizes, state_dtype};
+use super::step_problem::{sizes, state_dtype};
 use crate::qkv::checks::dtype_of;
 use lab_harness::suite::{VersionCheck, schedules};
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};

@@ -136,6 +136,20 @@ fn magnitudes_are_no_smaller_than_what_they_are_of() {
             assert_eq!(of.len(), bound.len());
             assert!(of.iter().zip(&bound).all(|(of, bound)| of.abs() <= bound * (1.0 + 1e-12)));
         }
+        let x = inputs(&all);
+        let of = backward(x, &all[6], Some(&all[7]), SIZES);
+        let bound = backward_magnitudes(x, &all[6], Some(&all[7]), SIZES);
+        for (of, bound) in [
+            (of.q, bound.q),
+            (of.k, bound.k),
+            (of.v, bound.v),
+            (of.g, bound.g),
+            (of.beta, bound.beta),
+            (of.c0, bound.c0),
+        ] {
+            assert_eq!(of.len(), bound.len());
+            assert!(of.iter().zip(&bound).all(|(of, bound)| of.abs() <= bound * (1.0 + 1e-12)));
+        }
     }
 }
 
