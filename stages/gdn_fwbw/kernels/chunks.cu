@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(THREADS)
                     const float* __restrict__ saved_values,
                     const float* __restrict__ dR, const float* __restrict__ C, const float* __restrict__ dC,
                     float* dq_sum, float* dk_sum, T* __restrict__ dq, T* __restrict__ dk, float* __restrict__ dg,
-                    float* __restrict__ dbeta, int chunks, int S, int dhqk, int dhhv, int group, float scale) {
+                    float* __restrict__ dbeta, int chunks, int S, int dhqk, int dhhv, int group, bool given, float scale) {
     DYNAMIC_SHARED(unsigned char, memory);
     auto& shared = *reinterpret_cast<Shared*>(memory);
     int chunk = blockIdx.x % chunks, first = chunk * CHUNK, length = min(CHUNK, S - first);
@@ -173,6 +173,7 @@ __global__ void __launch_bounds__(THREADS)
         if (static_cast<int>(threadIdx.x) < length) {
             float sum = inner;
             for (int i = threadIdx.x; i < length; ++i) sum += shared.x[i];
+            if (!given && first + threadIdx.x == 0) sum = 0;  // there was nothing to keep; what is left are roundings
             dg[head * S + first + threadIdx.x] = sum;
         }
         __syncthreads();  // the next head's are stored where these are read

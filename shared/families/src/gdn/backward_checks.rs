@@ -12,6 +12,7 @@ pub(super) static CHECKS: &[VersionCheck] = version_checks![
     gradients_of_parts_are_those_of_the_whole,
     correlated_keys_have_gradients,
     extreme_gates_have_gradients,
+    the_first_gate_keeps_nothing,
     what_does_not_fit_is_refused,
     any_schedule_gives_the_same in Ends,
 ];
@@ -144,6 +145,17 @@ fn extreme_gates_have_gradients(version: &dyn Version, device: &Device) {
         assert_right(version, device, &inputs, &[], what);
         set(&mut inputs, "beta", |at| (at % 2) as f64);
         assert_right(version, device, &inputs, &[], &format!("{what}, beta 0 and 1"));
+    }
+}
+
+/// Where no state goes in, the first gate has none to keep: its gradient is 0, and not what roundings leave.
+fn the_first_gate_keeps_nothing(version: &dyn Version, device: &Device) {
+    let (s, nh) = (70, 2);
+    let inputs = version.inputs(&Problem::new(sizes([1, nh, 1, s, 16, 32]), dtype_of(version)));
+    let dg = run(version, device, &inputs, &Options::default()).unwrap()["dg"].values();
+    for head in 0..nh {
+        assert_eq!(dg[head * s], 0.0, "head {head}");
+        assert_ne!(dg[head * s + 1], 0.0, "head {head}");
     }
 }
 
