@@ -32,7 +32,7 @@ impl Position<'_> {
 /// Absolute values of single elements would not do: |I − β k kᵀ| grows without bound where the matrix itself shrinks.
 ///
 /// # Panics
-/// As [`forward`].
+/// As [`super::forward`].
 pub fn magnitudes(inputs: Inputs<'_>, sizes: Sizes) -> Outputs {
     check_lengths(inputs, sizes);
     let hv = sizes.hv;
@@ -72,7 +72,7 @@ pub fn magnitudes(inputs: Inputs<'_>, sizes: Sizes) -> Outputs {
 /// adds up so (Higham & Mary 2019, "A new approach to probabilistic rounding error analysis").
 ///
 /// # Panics
-/// As [`backward`].
+/// As [`super::backward`].
 pub fn backward_magnitudes(
     inputs: Inputs<'_>,
     dh: &[f64],
