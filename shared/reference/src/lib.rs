@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod attention_step;
+pub mod gdn;
 pub mod lstm;
 pub mod matmul;
 pub mod mlp;

@@ -41,9 +41,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if let (Selector::Auto, Some(reason)) = (common.selector()?, Device::why_no_cuda()) {
         say(format!("  ({reason})"));
     }
-    say("Each version runs a small problem in each of its types, and is compared with an\n\
-         f64 reference. Its largest error is told as a part of what rounding allows.\n"
-        .into());
+    say("Each version against an f64 reference: errors as a part of what rounding allows.".into());
     let is_timed = device.kind() == DeviceKind::Cuda && (arguments.all || common.json);
     let mut stages = Vec::new();
     for stage in STAGES {
@@ -84,20 +82,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         say(format!("Every version and its one change: {lab} tour --all"));
     }
     match next {
-        Some((name, task)) => {
-            say(format!("Try one yourself: {lab} exercise {name}"));
-            // Whole words.
-            let whole = match cut(&task, Some(width().saturating_sub(2))) {
-                (begin, true) => {
-                    let kept = begin.trim_end_matches('…');
-                    let ends_a_word = task[kept.len()..].starts_with(' ');
-                    let shorter = kept.rsplit_once(' ').filter(|_| !ends_a_word);
-                    format!("{}…", shorter.map_or(kept, |(words, _)| words))
-                }
-                (task, false) => task,
-            };
-            say(format!("  {whole}"));
-        }
+        Some((name, _)) => say(format!("Try one yourself: {lab} exercise {name}")),
         None => say(format!("Try one: {lab} run playg:softmax --shape R=4,C=1000")),
     }
     Ok(())

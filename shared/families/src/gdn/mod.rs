@@ -1,0 +1,304 @@
+//! The family of the gated delta rule: what all its versions share. Tensors, reference, cost, checks; sizes and error bounds
+//! are a version's own.
+//!
+//! q, k \[B, NKV, S, DHQK\], v \[B, NH, S, DHHV\], g and beta \[B, NH, S\] in f32 → h \[B, NH, S, DHHV\]; row-major. NH is a
+//! multiple of NKV: head h reads head h NKV / NH of q and k, rounded down. g ≤ 0 is the logarithm of what a position keeps of
+//! the state, beta in (0, 1) how much of a key's old value it replaces; keys have length one. A version may begin with a
+//! state C0 \[B, NH, DHQK, DHHV\], and give the state behind the last position; states are f32 in runs of every type. The
+//! equations are those of [`lab_reference::gdn`].
+
+mod backward;
+mod backward_checks;
+pub mod checks;
+pub mod step;
+mod step_checks;
+mod step_problem;
+
+use lab_device::DType;
+use lab_reference::gdn::{self, Inputs, Outputs, Sizes};
+
+pub use self::backward::*;
+use lab_harness::compare::each;
+use lab_harness::plan::Slot;
+use lab_harness::suite::VersionCheck;
+use lab_harness::{
+    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Output, Plan, Problem,
+    Reference, Request, Setting, Tensor, Tensors, tensor,
+};
+
+/// The family of the forward pass: q, k, v, g, beta → h.
+pub static FORWARD: Forward = Forward;
+
+/// See [`FORWARD`].
+#[derive(Debug)]
+pub struct Forward;
+
+/// The state that a version may take.
+pub const STATE_INPUTS: &[Input] =
+    &[Input::new("C0", &["B", "NH", "DHQK", "DHHV"]).always(DType::F32).optional("state")];
+
+/// What goes into the forward pass.
+pub const FORWARD_INPUTS: &[Input] = &[
+    Input::new("q", &["B", "NKV", "S", "DHQK"]),
+    Input::new("k", &["B", "NKV", "S", "DHQK"]),
+    Input::new("v", &["B", "NH", "S", "DHHV"]),
+    Input::new("g", &["B", "NH", "S"]).always(DType::F32),
+    Input::new("beta", &["B", "NH", "S"]).always(DType::F32),
+    STATE_INPUTS[0],
+];
+
+/// What q is multiplied by: read it with [`scale_of`].
+pub const SCALE: Setting =
+    Setting::number("scale", "the factor of q in h; 0 stands for 1 / √DHQK", "0");
+
+/// Whether the state behind the last position comes out: with these bounds `CN`, to be given as `C0` to the positions that
+/// follow.
+pub const fn last_state(outputs: &'static [Output]) -> Setting {
+    Setting::choice("last_state", "whether the state CN comes out", &["no", "yes"])
+        .adds("yes", outputs)
+}
+
+/// Columns of a head come in multiples of this.
+pub const STEP: usize = 16;
+
+/// The sizes of B, NH, NKV, S, DHQK and DHHV: of the small problem, of the timed one, the largest. The last two in multiples
+/// of [`STEP`].
+pub const fn dims([b, nh, nkv, s, dhqk, dhhv]: [[usize; 3]; 6]) -> [Dim; 6] {
+    [
+        Dim::new("B", "sequences of the batch", b),
+        Dim::new("NH", "heads of V of each, a multiple of NKV", nh),
+        Dim::new("NKV", "heads of Q and K of each", nkv),
+        Dim::new("S", "positions of each", s),
+        Dim::new("DHQK", "columns of Q and K of a head", dhqk).in_steps_of(STEP),
+        Dim::new("DHHV", "columns of V and H of a head", dhhv).in_steps_of(STEP),
+    ]
+}
+
+/// B, NH, NKV, S, DHQK, DHHV by their names.
+pub fn sizes([b, nh, nkv, s, dhqk, dhhv]: [usize; 6]) -> Dims {
+    Dims::new([("B", b), ("NH", nh), ("NKV", nkv), ("S", s), ("DHQK", dhqk), ("DHHV", dhhv)])
+}
+
+/// B, NH, NKV, S, DHQK, DHHV of a checked problem.
+pub fn sizes_of(dims: &Dims) -> [usize; 6] {
+    ["B", "NH", "NKV", "S", "DHQK", "DHHV"].map(|name| dims.get(name))
+}
+
+/// s of these options for heads of `dhqk` columns of q.
+pub fn scale_of(info: &Info, options: &Options, dhqk: usize) -> f64 {
+    match options.number(info, SCALE.name) {
+        0.0 => 1.0 / (dhqk as f64).sqrt(),
+        scale => scale,
+    }
+}
+
+/// How many heads of v share one of q and k.
+///
+/// # Errors
+/// NH is no multiple of NKV.
+pub fn group_of(dims: &Dims) -> Result<usize, Error> {
+    let [_, nh, nkv, ..] = sizes_of(dims);
+    if nh.is_multiple_of(nkv) {
+        Ok(nh / nkv)
+    } else {
+        Err(Error::bad("NKV", format!("a divisor of NH, {nh}"), nkv))
+    }
+}
+
+/// The tensors of a plan for the forward pass. What is not asked for is memory of one element, which a kernel must not
+/// touch: so that it has the same parameters in all cases.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    /// Queries.
+    pub q: Slot,
+    /// Keys.
+    pub k: Slot,
+    /// Values.
+    pub v: Slot,
+    /// The logarithms of what is kept.
+    pub g: Slot,
+    /// How much of a key's old value is replaced.
+    pub beta: Slot,
+    /// What comes out.
+    pub h: Slot,
+    /// `C0`, and whether it is given.
+    pub first: (Slot, bool),
+    /// `CN`, and whether it is wanted.
+    pub last: (Slot, bool),
+}
+
+impl Slots {
+    /// Adds them to a plan.
+    pub fn new(plan: &mut Plan, request: &Request<'_>) -> Self {
+        let [b, nh, _, s, dhqk, dhhv] = sizes_of(&request.dims);
+        let [q, k, v, g, beta] = request.inputs(plan, ["q", "k", "v", "g", "beta"]);
+        let h = plan.output("h", request.dtype, &[b, nh, s, dhhv]);
+        let (given, wanted) = (request.has("C0"), request.text("last_state") == "yes");
+        let first = if given { request.input(plan, "C0") } else { plan.scratch(DType::F32, 1) };
+        let last = if wanted {
+            plan.output("CN", DType::F32, &[b, nh, dhqk, dhhv])
+        } else {
+            plan.scratch(DType::F32, 1)
+        };
+        Self { q, k, v, g, beta, h, first: (first, given), last: (last, wanted) }
+    }
+}
+
+impl Family for Forward {
+    fn name(&self) -> &'static str {
+        "gdn_fw"
+    }
+
+    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
+        drawn(problem)
+    }
+
+    fn given_to_some(&self) -> &'static [Input] {
+        STATE_INPUTS
+    }
+
+    fn reference(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Vec<(&'static str, Vec<f64>)> {
+        under(info, options, of_inputs(info, inputs, options, gdn::forward))
+    }
+
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        _: &Reference,
+    ) -> Magnitudes {
+        each(under(info, options, of_inputs(info, inputs, options, gdn::magnitudes)))
+    }
+
+    /// Those of q and k, each with all of v that read it.
+    fn independent_heads(&self, dims: &Dims) -> usize {
+        let [b, _, nkv, ..] = sizes_of(dims);
+        b * nkv
+    }
+
+    /// The recurrence: 7 operations for each element of the state and position, 2 for k's reading, 2 for what is written, 2
+    /// for q's reading and 1 for what is kept. Each tensor is read or written once.
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
+        let elements = 2.0 * (nkv * dhqk + nh * dhhv);
+        Cost {
+            flops: b * nh * s * 7.0 * dhqk * dhhv,
+            bytes: b * s * (elements * dtype.size() as f64 + 2.0 * 4.0 * nh),
+        }
+    }
+
+    fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
+        bench_shapes(info, dtype)
+    }
+
+    fn replayed(&self) -> bool {
+        true
+    }
+
+    fn checks(&self) -> &'static [VersionCheck] {
+        checks::FORWARD
+    }
+}
+
+/// The problems that are timed: narrow heads, those of Qwen3-Next, and wide ones.
+fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
+    match dtype {
+        DType::BF16 => [
+            [4, 8, 8, 1024, 64, 64],
+            [4, 32, 32, 4096, 128, 128],
+            [4, 32, 16, 4096, 128, 128],
+            [1, 16, 16, 4096, 256, 256],
+        ]
+        .map(sizes)
+        .into_iter()
+        .filter(|dims| dims.get("DHQK") <= info.dims[4].max)
+        .collect(),
+        // The other types show one problem.
+        _ => vec![sizes([4, 8, 8, 1024, 64, 64])],
+    }
+}
+
+/// q and v standard normal; keys of length one, in any direction; g a log-sigmoid of a normal about 3, a gate that keeps
+/// 95 %, and beta a sigmoid of a standard normal.
+fn drawn(problem: &Problem) -> Tensors {
+    let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(&problem.dims);
+    let gate = |mean, stream| problem.normal_around(mean, DType::F64, stream, &[b, nh, s]).values();
+    let rounded = |values: Vec<f64>| Tensor::rounded(DType::F32, &[b, nh, s], &values);
+    let k = problem.normal_around(0.0, DType::F64, 1, &[b, nkv, s, dhqk]);
+    let g = gate(3.0, 3).into_iter().map(|x| -(-x).exp().ln_1p()).collect();
+    let beta = gate(0.0, 4).into_iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
+    tensor::tensors([
+        ("q", problem.normal(0, &[b, nkv, s, dhqk])),
+        ("k", Tensor::rounded(problem.dtype, &k.shape, &unit_rows(k.values(), dhqk))),
+        ("v", problem.normal(2, &[b, nh, s, dhhv])),
+        ("g", rounded(g)),
+        ("beta", rounded(beta)),
+    ])
+}
+
+/// Rows divided by their lengths.
+fn unit_rows(mut all: Vec<f64>, columns: usize) -> Vec<f64> {
+    for row in all.chunks_mut(columns) {
+        let length = row.iter().map(|x| x * x).sum::<f64>().sqrt();
+        row.iter_mut().for_each(|x| *x /= length);
+    }
+    all
+}
+
+type Named = Vec<(&'static str, Vec<f64>)>;
+
+/// Those outputs that these options ask for.
+fn under(info: &Info, options: &Options, all: Outputs) -> Named {
+    let expected = info.outputs_under(options);
+    let named = [("h", all.h), ("CN", all.c)];
+    named.into_iter().filter(|(name, _)| expected.iter().any(|o| o.name == *name)).collect()
+}
+
+/// What a function makes of these inputs.
+fn of_inputs<R>(
+    info: &Info,
+    inputs: &Tensors,
+    options: &Options,
+    of: impl FnOnce(Inputs<'_>, Sizes) -> R,
+) -> R {
+    let (b, nkv) = (inputs["q"].shape[0], inputs["q"].shape[1]);
+    let (nh, positions, hv) = (inputs["v"].shape[1], inputs["v"].shape[2], inputs["v"].shape[3]);
+    let qk = inputs["q"].shape[3];
+    let [q, k, v, g, beta] = ["q", "k", "v", "g", "beta"].map(|name| inputs[name].values());
+    let c0 = inputs.get("C0").map(Tensor::values);
+    let scale = scale_of(info, options, qk);
+    let sizes = Sizes { heads: b * nh, group: nh / nkv, positions, qk, hv, scale };
+    let x = Inputs { q: &q, k: &k, v: &v, g: &g, beta: &beta, c0: c0.as_deref() };
+    of(x, sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_is_that_of_the_recurrence() {
+        let cost = FORWARD.cost(&sizes([2, 4, 2, 10, 16, 32]), DType::F16);
+        assert_eq!(cost.flops, 8.0 * 10.0 * 7.0 * 16.0 * 32.0);
+        // q and k of two heads, v and h of four; g and beta.
+        let of_position = (2.0 * 2.0 * 16.0 + 2.0 * 4.0 * 32.0) * 2.0 + 2.0 * 4.0 * 4.0;
+        assert_eq!(cost.bytes, 2.0 * 10.0 * of_position);
+    }
+
+    #[test]
+    fn keys_have_length_one_and_gates_keep_some() {
+        let all = drawn(&Problem::new(sizes([1, 2, 1, 9, 16, 32]), DType::F32));
+        for key in all["k"].values().chunks(16) {
+            let length = key.iter().map(|x| x * x).sum::<f64>();
+            assert!((length - 1.0).abs() < 1e-6, "{length}");
+        }
+        assert!(all["g"].values().iter().all(|g| *g < 0.0));
+        assert!(all["beta"].values().iter().all(|beta| (0.0..1.0).contains(beta)));
+    }
+}

@@ -1,0 +1,159 @@
+//! What must hold of every version of a step.
+
+use lab_device::{DType, Device};
+
+use super::step_problem::{sizes, state_dtype};
+use crate::qkv::checks::dtype_of;
+use lab_harness::suite::{VersionCheck, schedules};
+use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
+
+pub(super) static CHECKS: &[VersionCheck] = version_checks![
+    either_type_of_state_is_right,
+    extreme_gates_are_right,
+    launches_go_on_with_the_state,
+    heads_of_a_group_share_queries_and_keys,
+    nan_stays_in_its_head,
+    what_does_not_fit_is_refused,
+    any_schedule_gives_the_same in Ends,
+];
+
+fn inputs_of(version: &dyn Version, shape: [usize; 5]) -> Tensors {
+    version.inputs(&Problem::new(sizes(shape), dtype_of(version)))
+}
+
+fn outputs_of(version: &dyn Version, device: &Device, inputs: &Tensors) -> Tensors {
+    run(version, device, inputs, &Options::default()).unwrap()
+}
+
+fn set(inputs: &mut Tensors, name: &str, of: impl Fn(usize) -> f64) {
+    let tensor = &inputs[name];
+    let values: Vec<f64> = (0..tensor.len()).map(of).collect();
+    let tensor = Tensor::rounded(tensor.dtype, &tensor.shape, &values);
+    inputs.insert(name.to_owned(), tensor);
+}
+
+#[track_caller]
+fn assert_right(version: &dyn Version, device: &Device, inputs: &Tensors, what: &str) {
+    let outputs = outputs_of(version, device, inputs);
+    let dtype = inputs["q"].dtype;
+    for c in compare(version, inputs, &outputs, &Options::default(), dtype) {
+        assert!(c.passed(), "{what} {dtype}: {}", c.complaint());
+    }
+}
+
+/// In runs of bf16 C may be of f32, too.
+fn either_type_of_state_is_right(version: &dyn Version, device: &Device) {
+    for state in ["f32", "bf16"] {
+        let options = Options::parse(&[format!("state={state}")], version.info()).unwrap();
+        let problem = Problem { options, ..Problem::new(sizes([1, 2, 1, 48, 80]), DType::BF16) };
+        let inputs = version.inputs(&problem);
+        let out = run(version, device, &inputs, &problem.options).unwrap();
+        assert_eq!((out["CN"].dtype.name(), out["h"].dtype), (state, DType::BF16));
+        for c in compare(version, &inputs, &out, &problem.options, DType::BF16) {
+            assert!(c.passed(), "{state}: {}", c.complaint());
+        }
+    }
+}
+
+/// Gates that keep all or nothing, of an infinite state too; beta at its ends.
+fn extreme_gates_are_right(version: &dyn Version, device: &Device) {
+    for (n, g) in [0.0, -100.0, -1e4, f64::NEG_INFINITY].into_iter().enumerate() {
+        // Where nothing is kept and nothing written, h is too small for halves.
+        for beta in if g == 0.0 { [0.0, 0.5, 1.0] } else { [0.25, 0.5, 1.0] } {
+            let dtype = version.info().dtypes[n % version.info().dtypes.len()];
+            let mut inputs = version.inputs(&Problem::new(sizes([1, 2, 2, 32, 48]), dtype));
+            set(&mut inputs, "g", |_| g);
+            set(&mut inputs, "beta", |_| beta);
+            assert_right(version, device, &inputs, &format!("g={g} beta={beta}"));
+            if g < -1e3 {
+                set(&mut inputs, "C0", |_| f64::INFINITY);
+                assert_right(version, device, &inputs, &format!("g={g} behind infinity"));
+            }
+        }
+    }
+}
+
+/// A second launch is the second position: as a new run behind the state of the first.
+fn launches_go_on_with_the_state(version: &dyn Version, device: &Device) {
+    let mut inputs = inputs_of(version, [1, 2, 1, 32, 48]);
+    let mut prepared = version.prepare(device, &inputs, &Options::default()).unwrap();
+    for position in 0..3 {
+        prepared.launch().unwrap();
+        let expected = outputs_of(version, device, &inputs);
+        assert_eq!(prepared.outputs().unwrap(), expected, "position {position}");
+        inputs.insert("C0".to_owned(), expected["CN"].clone());
+    }
+}
+
+/// The same bits as with a copy of its query and key for each head.
+fn heads_of_a_group_share_queries_and_keys(version: &dyn Version, device: &Device) {
+    let [b, nh, nkv, dhqk, dhhv] = [2, 4, 2, 32, 48];
+    let inputs = inputs_of(version, [b, nh, nkv, dhqk, dhhv]);
+    let mut all = inputs.clone();
+    for name in ["q", "k"] {
+        let values = inputs[name].values();
+        let heads = values.chunks(dhqk).flat_map(|head| std::iter::repeat_n(head, nh / nkv));
+        let values: Vec<f64> = heads.flatten().copied().collect();
+        let copied = Tensor::rounded(inputs[name].dtype, &[b, nh, dhqk], &values);
+        all.insert(name.to_owned(), copied);
+    }
+    let [shared, apart] = [&inputs, &all].map(|inputs| outputs_of(version, device, inputs));
+    assert_eq!(shared, apart);
+}
+
+fn nan_stays_in_its_head(version: &dyn Version, device: &Device) {
+    let nh = 2;
+    let clean = inputs_of(version, [1, nh, nh, 32, 48]);
+    let before = outputs_of(version, device, &clean);
+    for name in ["q", "k", "v", "g", "beta", "C0"] {
+        let mut inputs = clean.clone();
+        let values = clean[name].values();
+        let last = values.len() - 1; // of the second head
+        set(&mut inputs, name, |at| if at == last { f64::NAN } else { values[at] });
+        let after = outputs_of(version, device, &inputs);
+        for output in ["h", "CN"] {
+            let (before, after) = (before[output].values(), after[output].values());
+            let head = before.len() / nh;
+            assert_eq!(after[..head], before[..head], "{name}: {output} of the other head");
+            let reached = after[head..].iter().any(|x| x.is_nan());
+            assert!(reached || (name, output) == ("q", "CN"), "{name}: {output} of its head");
+        }
+    }
+}
+
+fn what_does_not_fit_is_refused(version: &dyn Version, device: &Device) {
+    let dtype = dtype_of(version);
+    let ones =
+        |dtype, shape: &[usize]| Tensor::rounded(dtype, shape, &vec![0.5; shape.iter().product()]);
+    let fitting = inputs_of(version, [1, 4, 2, 32, 16]);
+    let refused = |changes: &[(&str, Tensor)]| {
+        let mut inputs = fitting.clone();
+        let changed = changes.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone()));
+        inputs.extend(changed);
+        run(version, device, &inputs, &Options::default()).unwrap_err().to_string()
+    };
+    let thirds = ["q", "k"].map(|name| (name, ones(dtype, &[1, 3, 32])));
+    assert_eq!(refused(&thirds), "NKV: expected a divisor of NH, 4, got 3");
+    for (name, tensor, said) in [
+        ("k", ones(dtype, &[1, 2, 16]), "expected DHQK=32 as 'q'"),
+        ("g", ones(DType::F32, &[1, 2]), "expected NH=4 as 'v'"),
+        ("C0", ones(DType::F32, &[1, 4, 16, 16]), "expected DHQK=32 as 'q'"),
+        ("C0", ones(DType::F16, &[1, 4, 32, 16]), "expected f32 or bf16 in runs of every type"),
+    ] {
+        let error = refused(&[(name, tensor)]);
+        assert!(error.starts_with(&format!("tensor '{name}': {said}")), "{error}");
+    }
+    if state_dtype(dtype) != DType::BF16 {
+        let error = refused(&[("C0", ones(DType::BF16, &[1, 4, 32, 16]))]);
+        assert!(error.contains("expected f32 in a run of"), "{error}");
+    }
+}
+
+/// Bit for bit, in whatever order blocks and threads run.
+fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
+    let inputs = inputs_of(version, [1, 4, 2, 80, 144]);
+    let before = outputs_of(version, device, &inputs);
+    for device in schedules(device) {
+        assert!(outputs_of(version, &device, &inputs) == before, "on {}", device.name());
+    }
+}

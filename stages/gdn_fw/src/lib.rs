@@ -1,0 +1,307 @@
+//! `gdn_fw`: the gated delta rule's forward pass, from position to position and in chunks.
+//!
+//! The equations are those of [`lab_families::gdn`]. In a chunk of 64 positions all that waits for the position before is
+//! one triangular inverse, which depends on keys and gates alone: a launch makes it of all chunks at once. The walk behind it
+//! goes from chunk to chunk.
+
+#![forbid(unsafe_code)]
+
+mod checks;
+
+use lab_device::{DType, Device, Instance, KernelSource};
+use lab_families::gdn::{self, Slots, sizes};
+use lab_harness::compare::unit;
+use lab_harness::plan::Scope;
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+};
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// The forward pass by one walk, over positions or over chunks.
+#[derive(Debug)]
+pub struct Delta {
+    info: Info,
+    /// The launch before the walk: what a chunk's keys and gates alone decide.
+    before: Option<(&'static KernelSource, &'static str)>,
+    walk: (&'static KernelSource, &'static str),
+    /// Columns of V that a block has.
+    columns: usize,
+    /// The type of the inverse and the pairs that the launch before leaves, where it is not the run's.
+    left: Option<DType>,
+    between: Between,
+}
+
+/// Where the state is between chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Between {
+    /// On the chip.
+    Chip,
+    /// In memory of its own.
+    Scratch,
+    /// In that of the last state, where one is wanted.
+    Output,
+}
+
+/// Positions of a chunk.
+const CHUNK: usize = 64;
+
+/// Bytes of the kernels' struct `Decays`.
+const DECAYS: usize = 3 * 4 * CHUNK;
+
+static DIMS: [Dim; 6] = gdn::dims([
+    [1, 4, 65535],
+    [2, 32, 65535],
+    [1, 32, 65535],
+    [150, 4096, 1 << 24],
+    [64, 128, 256],
+    [64, 128, 1024],
+]);
+
+/// Of the version whose state goes through memory, which has room for 128 keys.
+static NARROW_DIMS: [Dim; 6] = gdn::dims([
+    [1, 4, 65535],
+    [2, 32, 65535],
+    [1, 32, 65535],
+    [150, 4096, 1 << 24],
+    [64, 128, 128],
+    [64, 128, 1024],
+]);
+
+/// Of what is f32 in runs of every type.
+const fn in_f32(bound: f64) -> [(DType, f64); 3] {
+    [(DType::F32, bound), (DType::F16, bound), (DType::BF16, bound)]
+}
+
+static EXACT_STATE: [Output; 1] =
+    [Output { name: "CN", bounds: &in_f32(2e-6), elements: &in_f32(1.2 * unit::F32) }];
+
+static EXACT_SETTINGS: &[Setting] = &[gdn::SCALE, gdn::last_state(&EXACT_STATE)];
+
+const INFO: Info = Info {
+    stage: "gdn_fw",
+    name: "v0_steps",
+    family: &gdn::FORWARD,
+    parent: None,
+    change: "from position to position, a column of the state in registers of eight lanes",
+    dtypes: &[DType::F32, DType::F16, DType::BF16],
+    dims: &DIMS,
+    settings: EXACT_SETTINGS,
+    inputs: gdn::FORWARD_INPUTS,
+    // All is f32; of halves h is rounded once. An element of h: most where nothing is kept, or keys are alike; what halves leave
+    // beside their own rounding is no more.
+    outputs: &[Output {
+        name: "h",
+        bounds: &[(DType::F32, 2e-6), (DType::F16, 4e-4), (DType::BF16, 4e-3)],
+        elements: &in_f32(1.5 * unit::F32),
+    }],
+};
+
+/// From position to position.
+pub static STEPS: Delta = Delta {
+    info: INFO,
+    before: None,
+    walk: (&kernels::V0_STEPS, "gdn_fw_steps"),
+    columns: 16,
+    left: None,
+    between: Between::Chip,
+};
+
+/// From chunk to chunk.
+pub static CHUNKS: Delta = Delta {
+    info: Info {
+        name: "v1_chunks",
+        parent: Some("v0_steps"),
+        change: "chunks of 64 positions; their inverse by forward substitution, in a launch before",
+        ..INFO
+    },
+    before: Some((&kernels::SUBSTITUTE, "gdn_fw_substitute")),
+    walk: (&kernels::V1_CHUNKS, "gdn_fw_chunks"),
+    columns: 32,
+    left: Some(DType::F32),
+    between: Between::Scratch,
+};
+
+// What tensor cores take is rounded once each: the state as it is read, what is left of V, the inverse, V′ and the pairs. So an
+// element is off by less than a unit of roundoff, of the sum of its terms. The bound of the whole is that of keys that are
+// alike: each position overwrites most of what it reads, h is small beside those terms, and four times as far off as with
+// random keys.
+static ROUNDED_STATE: [Output; 1] = [Output {
+    name: "CN",
+    bounds: &[(DType::F16, 1.5e-3), (DType::BF16, 8e-3)],
+    elements: &[(DType::F16, 0.7 * unit::F16), (DType::BF16, unit::BF16)],
+}];
+
+static ROUNDED_SETTINGS: &[Setting] = &[gdn::SCALE, gdn::last_state(&ROUNDED_STATE)];
+
+/// On tensor cores.
+pub static BLOCKS: Delta = Delta {
+    info: Info {
+        name: "v2_blocks",
+        parent: Some("v1_chunks"),
+        change: "products on tensor cores; the inverse by blocks of 16, with merges of TF32 in two parts",
+        // ldmatrix transposes halves alone.
+        dtypes: &[DType::F16, DType::BF16],
+        dims: &NARROW_DIMS,
+        settings: ROUNDED_SETTINGS,
+        outputs: &[Output {
+            name: "h",
+            bounds: &[(DType::F16, 3e-3), (DType::BF16, 3e-2)],
+            elements: &[(DType::F16, 0.7 * unit::F16), (DType::BF16, unit::BF16)],
+        }],
+        ..INFO
+    },
+    before: Some((&kernels::BLOCKS, "gdn_fw_blocks")),
+    walk: (&kernels::V2_BLOCKS, "gdn_fw_tensor"),
+    columns: 64,
+    left: None,
+    between: Between::Output,
+};
+
+/// With a state on the chip.
+pub static RESIDENT: Delta = Delta {
+    info: Info {
+        name: "v3_resident",
+        parent: Some("v2_blocks"),
+        change: "the state stays in registers from the first chunk to the last",
+        dims: &DIMS,
+        ..BLOCKS.info
+    },
+    walk: (&kernels::V3_RESIDENT, "gdn_fw_resident"),
+    between: Between::Chip,
+    ..BLOCKS
+};
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "gdn_fw",
+    teaches: "the gated delta rule: one triangular inverse a chunk, by blocks and never by powers",
+    versions: &[&STEPS, &CHUNKS, &BLOCKS, &RESIDENT],
+    kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
+    ..Stage::EMPTY
+};
+
+impl Version for Delta {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        self.before.iter().chain([&self.walk]).map(|of| of.0).collect()
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            [1, 1, 1, 1, 16, 16],
+            // A chunk; one and a bit, one less a bit.
+            [1, 1, 1, 64, 64, 64],
+            [1, 1, 1, 65, 48, 16],
+            [1, 2, 1, 63, 32, 80],
+            // Heads that share keys, narrow and wide, of unlike widths.
+            [2, 4, 2, 40, 16, 32],
+            [1, 2, 1, 70, 128, 48],
+            [1, 1, 1, 9, 16, 144],
+            // Several chunks; more keys than the narrow kernels have room for.
+            [1, 2, 2, 200, 64, 16],
+            [1, 1, 1, 130, 80, 128],
+            [1, 1, 1, 67, 256, 32],
+        ]
+        .into_iter()
+        .filter(|shape| shape[4] <= self.info.dims[4].max)
+        .map(sizes)
+        .collect()
+    }
+
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let mut plan = Plan::new(device);
+        gdn::group_of(&request.dims)?;
+        let scale = gdn::scale_of(&self.info, request.options(), request.dim("DHQK"));
+        let slots = Slots::new(&mut plan, request);
+        let (dims, dtype) = (&request.dims, request.dtype);
+        self.add(&mut plan, Forward { slots, dims, dtype, scale }, false)?;
+        Ok(plan)
+    }
+}
+
+/// A forward pass whose tensors a plan has already: of a backward pass, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Forward<'a> {
+    /// Its tensors.
+    pub slots: Slots,
+    /// Sizes.
+    pub dims: &'a Dims,
+    /// Of q, k, v and h.
+    pub dtype: DType,
+    /// s.
+    pub scale: f64,
+}
+
+/// Adds the launches of [`CHUNKS`] to a plan, which leave what a backward pass takes. The scope that comes back has the names of
+/// the forward pass, and `inverse` and `pairs` \[heads, chunks, 64, 64\], `decays` (records `Decays`), `C` before each chunk and
+/// behind the last, \[heads, chunks + 1, DHQK, DHHV\], and `saved_values`, V′ \[heads, S, DHHV\]; all f32.
+///
+/// # Errors
+/// NH is no multiple of NKV; more blocks than a launch can have, or what the device says of the kernels.
+pub fn add_saving_forward(plan: &mut Plan, forward: Forward<'_>) -> Result<Scope, Error> {
+    CHUNKS.add(plan, forward, true)
+}
+
+impl Delta {
+    /// Adds the launches of a forward pass. The scope that comes back has their arguments.
+    fn add(&self, plan: &mut Plan, forward: Forward<'_>, saves: bool) -> Result<Scope, Error> {
+        let Forward { slots, dims, dtype, scale } = forward;
+        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted) } = slots;
+        let [b, nh, _, s, dhqk, dhhv] = gdn::sizes_of(dims);
+        let group = gdn::group_of(dims)?;
+        let (heads, chunks, slices) = (b * nh, s.div_ceil(CHUNK), dhhv.div_ceil(self.columns));
+        let places = if saves { chunks + 1 } else { 1 };
+        let state = match self.between {
+            Between::Scratch => plan.scratch(DType::F32, heads * places * dhqk * dhhv),
+            Between::Output if !wanted => plan.scratch(DType::F32, heads * dhqk * dhhv),
+            Between::Output | Between::Chip => c_n,
+        };
+        let saved_values = plan.scratch(DType::F32, if saves { heads * s * dhhv } else { 1 });
+        let mut scope = Scope::new()
+            .with(arguments![q, k, v, g, beta, h, C0: c0, CN: c_n, C: state, given, wanted])
+            .with(arguments![saved_values, saves, S: s, dhqk, dhhv, group, chunks, slices, scale]);
+        if let Some(before) = self.before {
+            let left = self.left.unwrap_or(dtype);
+            let pairs_of_chunks = heads * chunks * CHUNK * CHUNK;
+            let [inverse, pairs] = [(); 2].map(|()| plan.scratch(left, pairs_of_chunks));
+            let decays = plan.records("Decays", DECAYS, heads * chunks);
+            scope = scope.with(arguments![inverse, pairs, decays]);
+            let blocks = one_a_block("B NH ceil(S / 64)", heads * chunks)?;
+            let kernel = plan.device().load(self.instance(before, dtype, dhqk))?;
+            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+        }
+        let blocks = one_a_block("B NH slices of V", heads * slices)?;
+        let kernel = plan.device().load(self.instance(self.walk, dtype, dhqk))?;
+        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+        Ok(scope)
+    }
+
+    /// The first for this type that has room for these keys.
+    fn instance(
+        &self,
+        (source, name): (&'static KernelSource, &str),
+        dtype: DType,
+        dhqk: usize,
+    ) -> Instance {
+        let fits = |i: &Instance| {
+            i.has("T", dtype.cpp()) && i.argument("KEY").is_none_or(|_| dhqk <= i.size("KEY"))
+        };
+        source.instances(name).find(fits).expect("each type, and room for all keys there may be")
+    }
+}
+
+/// As many blocks, where a grid can have them.
+fn one_a_block(what: &str, blocks: usize) -> Result<u32, Error> {
+    i32::try_from(blocks)
+        .map(|blocks| blocks as u32)
+        .map_err(|_| Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks))
+}

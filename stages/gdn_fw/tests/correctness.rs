@@ -1,0 +1,46 @@
+//! Against the f64 reference, on the emulator and on a GPU where there is one.
+#![allow(missing_docs)]
+
+use gdn_fw::{BLOCKS, CHUNKS, RESIDENT, STAGE, STEPS};
+use lab_families::gdn::sizes;
+use lab_harness::suite::{assert_right, assert_version, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks};
+
+#[test]
+fn steps() {
+    assert_version(&STAGE, &STEPS);
+}
+
+#[test]
+fn chunks() {
+    assert_version(&STAGE, &CHUNKS);
+}
+
+#[test]
+fn blocks() {
+    assert_version(&STAGE, &BLOCKS);
+}
+
+#[test]
+fn resident() {
+    assert_version(&STAGE, &RESIDENT);
+    assert_eq!(STAGE.versions.len(), 4);
+}
+
+stage_checks!(STAGE);
+
+random_problems! {
+    cases: 6, of: in_all_types(STAGE.versions);
+    (
+        b in 1usize..3,
+        nkv in 1usize..3,
+        group in 1usize..3,
+        s in 8usize..150,
+        // In sixteens.
+        dhqk in 1usize..=5,
+        dhhv in 1usize..=5,
+    ) |version, dtype, seed| {
+        let dims = sizes([b, nkv * group, nkv, s, 16 * dhqk, 16 * dhhv]);
+        assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
+    }
+}
