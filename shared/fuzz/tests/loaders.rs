@@ -590,7 +590,7 @@ fn tunings() {
 
 fn sources() -> lab_mutate::Sources {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").components().collect();
-    let stage = lab::stage("playg").expect("a stage");
+    let stage = lab_registry::stage("playg").expect("a stage");
     let workspace = lab_mutate::Workspace { root };
     lab_mutate::Sources::read(&workspace, "stages/playg", stage.kernels).expect("its sources")
 }

@@ -22,7 +22,6 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::part::Part;
-use crate::plot;
 use crate::table::{cut, table, terminal_width};
 use crate::{Common, STAGES, named};
 use versions::{Language, Launched};
@@ -456,7 +455,7 @@ fn write_pages(directory: &Path, rows: &[Row], (major, minor): (i32, i32)) -> Re
         let own: Vec<&Row> = rows.iter().filter(|r| r.stage == stage.name).collect();
         if !own.is_empty() {
             let path = directory.join(format!("{}.md", stage.name));
-            plot::write(&path, &page(stage, &own, (major, minor)))?;
+            lab_plots::write(&path, &page(stage, &own, (major, minor)))?;
         }
     }
     Ok(())
