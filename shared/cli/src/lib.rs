@@ -25,7 +25,7 @@ use command_line::{Cli, Command, Common};
 use failure::Failure;
 use lab_checker::{own, table, usage, words};
 pub(crate) use lab_registry::{
-    MODELS, STAGES, kernels, named, named_for, named_one, stage, versions,
+    MODELS, STAGES, kernels, model, named, named_for, named_one, stage, versions,
 };
 
 /// Parses the command line and does what it says.

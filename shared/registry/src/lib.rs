@@ -33,7 +33,7 @@ pub static STAGES: &[&Stage] = &[
     &decode::STAGE,
 ];
 
-/// What is trained by kernels of the stages: its checks belong to theirs.
+/// What stands on the stages: its checks belong to theirs, and some have kernels of their own.
 pub static MODELS: &[&Suite] =
     &[&lab_operations::SUITE, &lab_lstm::SUITE, &lab_mlp::SUITE, &lab_lm::SUITE];
 
@@ -45,12 +45,14 @@ pub fn versions() -> impl Iterator<Item = &'static dyn Version> {
 /// Every kernel file of the stages, the models, the corpus and the checks of a device.
 pub fn kernels() -> impl Iterator<Item = &'static KernelSource> {
     let of_stages = STAGES.iter().flat_map(|s| s.kernels);
-    let others = [
-        lab_harness::device_checks::kernels::KERNELS,
-        lab_corpus::kernels::KERNELS,
-        lab_lm::kernels::KERNELS,
-    ];
-    of_stages.chain(others.into_iter().flatten()).copied()
+    let of_models = MODELS.iter().flat_map(|m| m.kernels);
+    let others = [lab_harness::device_checks::kernels::KERNELS, lab_corpus::kernels::KERNELS];
+    of_stages.chain(of_models).chain(others.into_iter().flatten()).copied()
+}
+
+/// What stands on the stages under this name, and has kernels of its own: `lab-lstm`.
+pub fn model(name: &str) -> Option<&'static Suite> {
+    MODELS.iter().copied().find(|m| m.name == name && !m.kernels.is_empty())
 }
 
 /// The stage of this name.
@@ -145,20 +147,26 @@ pub fn named_for(
     Ok(Choice::of(&others, wanted, arch).unwrap_or(first))
 }
 
-/// The text of a file of the stages, or of a header that one of their kernels includes, by its path in the repository.
+/// The text of a kernel file of the stages and models, or of a header that one includes, by its path in the repository.
 pub fn source(file: &str) -> Option<&'static str> {
-    let kernels = || STAGES.iter().flat_map(|s| s.kernels);
     // What was built in another directory may have its places from there.
-    let at = file.rfind("/stages/").or_else(|| file.rfind("/shared/cuda/"));
+    let at = ["/stages/", "/shared/cuda/", "/shared/models/"].iter().find_map(|p| file.rfind(p));
     let file = at.map_or(file, |at| &file[at + 1..]);
-    let named = |k: &&&KernelSource| file == format!("stages/{}/{}", k.crate_name, k.file);
-    if let Some(kernel) = kernels().find(named) {
+    let of_stages = STAGES.iter().map(|s| (format!("stages/{}/", s.name), s.kernels));
+    let of_models = MODELS.iter().map(|m| (format!("{}/", m.home), m.kernels));
+    let all: Vec<(String, &[&KernelSource])> = of_stages.chain(of_models).collect();
+    let kernel = all.iter().find_map(|(home, kernels)| {
+        let own = file.strip_prefix(home.as_str())?;
+        kernels.iter().find(|k| k.file == own)
+    });
+    if let Some(kernel) = kernel {
         return Some(kernel.source);
     }
-    kernels().find_map(|k| {
-        let own = format!("stages/{}/kernels/", k.crate_name);
+    all.iter().find_map(|(home, kernels)| {
+        let own = format!("{home}kernels/");
         let name = file.strip_prefix("shared/cuda/").or_else(|| file.strip_prefix(&own))?;
-        k.headers.iter().find(|h| h.0 == name).map(|h| h.1)
+        let mut headers = kernels.iter().flat_map(|k| k.headers);
+        headers.find(|h| h.0 == name).map(|h| h.1)
     })
 }
 
@@ -168,7 +176,12 @@ mod tests {
 
     #[test]
     fn a_file_is_found_wherever_it_was_built() {
-        for file in ["stages/playg/kernels/softmax.cu", "shared/cuda/lab/reduce.cuh"] {
+        for file in [
+            "stages/playg/kernels/softmax.cu",
+            "shared/cuda/lab/reduce.cuh",
+            "shared/models/lstm/kernels/head.cu",
+            "shared/models/lstm/kernels/random.cuh",
+        ] {
             let own = source(file);
             assert!(own.is_some_and(|text| !text.is_empty()), "{file}");
             assert_eq!(source(&format!("/elsewhere/lab/{file}")), own);

@@ -32,8 +32,7 @@ pub mod launches {
     //! [`Lstm::backward`](crate::Lstm::backward) within a larger plan.
 
     pub use crate::direction::{
-        Direction, HeadSums, MOST_TENSOR_OUTPUTS, Sizes, States, TensorHead, Upstream, blocks,
-        kernel,
+        Direction, HeadSums, Sizes, States, Upstream, blocks, check_halves, kernel, product,
     };
     pub use crate::network::Layers;
 }

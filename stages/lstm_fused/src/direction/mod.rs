@@ -10,7 +10,6 @@ mod slstm;
 mod spread;
 mod tensor;
 mod tensor_grid;
-mod tensor_head;
 mod tensor_products;
 mod tensor_slots;
 
@@ -28,8 +27,9 @@ pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
 pub(crate) use tensor::MOST_TENSOR_UNITS;
+pub use tensor::check_halves;
 pub(crate) use tensor_grid::{MOST_GRID_UNITS, has_room_for_grid};
-pub use tensor_head::{MOST_TENSOR_OUTPUTS, TensorHead};
+pub use tensor_products::product;
 pub(crate) use tensor_products::wide_bytes;
 pub(crate) use tensor_slots::TensorSlots;
 

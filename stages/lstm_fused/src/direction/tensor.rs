@@ -60,7 +60,11 @@ fn has_few_rows(dtype: DType, hidden: usize, batch: usize, multiprocessors: usiz
     instance.is_some_and(|i| i.size("ROWS") <= 4 && waves(&i, batch, multiprocessors) == 1)
 }
 
-pub(super) fn check_halves(dtype: DType) -> Result<(), Error> {
+/// Refuses a type that tensor cores do not take here.
+///
+/// # Errors
+/// Neither f16 nor bf16.
+pub fn check_halves(dtype: DType) -> Result<(), Error> {
     if [DType::F16, DType::BF16].contains(&dtype) {
         return Ok(());
     }

@@ -8,12 +8,12 @@ use lab_reference::lstm::Parameter;
 use super::super::data::read_rows;
 use super::super::flat::Layout;
 use super::super::{Config, Data, Head, Model};
+use super::tensor_head::{MOST_TENSOR_OUTPUTS, TensorHead};
 use super::{Slots, Training};
+use crate::kernels;
 use lab_training::Update;
-use lstm_fused::launches::{
-    HeadSums, MOST_TENSOR_OUTPUTS, States, TensorHead, Upstream, blocks, kernel,
-};
-use lstm_fused::{Pass, Way, kernels};
+use lstm_fused::launches::{HeadSums, States, Upstream, blocks, kernel};
+use lstm_fused::{Pass, Way};
 
 /// Outputs and columns up to which a warp has a row of the head, and beyond which four have.
 const NARROW: usize = 64;

@@ -9,7 +9,7 @@
 //
 // R: rows that have a window, times the steps that are read. dz is multiplied by the loss scale. The sums
 // over rows, of the gradients by W and b and of the losses, are made where all such sums are, in
-// parameter_gradient.cu.
+// stages/lstm_fused/kernels/parameter_gradient.cu.
 //
 // Work split: a block a row. A warp has an output, and its lanes parts of the sum.
 //

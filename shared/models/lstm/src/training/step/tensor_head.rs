@@ -3,37 +3,36 @@
 use lab_device::DType;
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, Operand, arguments};
+use lstm_fused::kernels::V4_PRODUCT_BACK;
+use lstm_fused::launches::{blocks, check_halves, product};
 
-use super::blocks;
-use super::tensor::check_halves;
-use super::tensor_products::product;
-use crate::kernels::{HEAD_TENSOR, V4_PRODUCT_BACK};
+use crate::kernels::HEAD_TENSOR;
 
 /// Columns of z, at most: those of a tile.
-pub const MOST_TENSOR_OUTPUTS: usize = 256;
+pub(super) const MOST_TENSOR_OUTPUTS: usize = 256;
 
 /// Rows of which `head_tensor.cu` leaves the sum of dz.
 const SUMMED_ROWS: usize = 16;
 
 /// What such a head reads and writes.
 #[derive(Clone, Copy, Debug)]
-pub struct TensorHead {
+pub(super) struct TensorHead {
     /// f16 or bf16.
-    pub dtype: DType,
+    pub(super) dtype: DType,
     /// Of y, T·B.
-    pub rows: usize,
+    pub(super) rows: usize,
     /// Columns of z, O, up to [`MOST_TENSOR_OUTPUTS`].
-    pub outputs: usize,
+    pub(super) outputs: usize,
     /// Columns of y, a multiple of 8.
-    pub features: usize,
+    pub(super) features: usize,
     /// \[rows, features\].
-    pub y: Slot,
+    pub(super) y: Slot,
     /// The gradient by it, which is written.
-    pub dy: Slot,
+    pub(super) dy: Slot,
     /// \[O, features\].
-    pub weight: Slot,
+    pub(super) weight: Slot,
     /// The gradient by it, which is written.
-    pub dweight: Slot,
+    pub(super) dweight: Slot,
 }
 
 impl TensorHead {
@@ -42,7 +41,7 @@ impl TensorHead {
     ///
     /// # Errors
     /// A type that is no halves; what does not fit a tensor map.
-    pub fn add(&self, plan: &mut Plan, scope: &Scope) -> Result<Slot, Error> {
+    pub(super) fn add(&self, plan: &mut Plan, scope: &Scope) -> Result<Slot, Error> {
         let Self { dtype, rows, outputs, features, .. } = *self;
         check_halves(dtype)?;
         // Rows are multiples of 16 bytes.
