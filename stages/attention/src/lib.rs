@@ -11,7 +11,9 @@ use lab_families::packed::packed_sequences;
 use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+};
 
 mod checks;
 mod step;
@@ -320,6 +322,22 @@ pub static STAGE: Stage = Stage {
 impl Version for Attention {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v6_turns" => Preference::new(10),
+            "v5_wgmma" => Preference::new(20),
+            "v2_mma" => Preference::new(30),
+            "v1_online" => Preference::new(40),
+            "v0_scores" => Preference::new(50),
+            "v7_wgmma_back" => Preference::new(10),
+            "v4_mma_back" => Preference::new(20),
+            "v3_scores_back" => Preference::new(30),
+            "v8_packed" => Preference::new(10),
+            "v9_packed_back" => Preference::new(10),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -6,8 +6,8 @@ use lab_harness::plan::Scope;
 use lab_harness::suite::VersionCheck;
 use lab_harness::tensor::tensors;
 use lab_harness::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Tensor,
-    Tensors, Version, arguments, compare, run, version_checks,
+    Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Preference, Problem,
+    Request, Tensor, Tensors, Version, arguments, compare, run, version_checks,
 };
 use lab_reference::attention_step::{Sizes, attention_step, magnitudes};
 
@@ -173,6 +173,14 @@ fn computed(of: impl Fn([&[f64]; 3], &[usize], Sizes) -> Vec<f64>, inputs: &Tens
 impl Version for Step {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "step_split" => Preference::new(10),
+            "step" => Preference::new(20),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

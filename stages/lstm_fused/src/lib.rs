@@ -22,7 +22,9 @@ mod way;
 use lab_device::{DType, Device, KernelSource};
 use lab_families::lstm::{self, sizes, sizes_of};
 use lab_harness::compare::unit;
-use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
+use lab_harness::{
+    Dim, Dims, Error, Family, Info, Output, Plan, Preference, Request, Stage, Version,
+};
 pub use lab_reference::lstm::{Cell, Network};
 pub use network::{Lstm, Pass};
 pub use way::Way;
@@ -427,6 +429,18 @@ pub static STAGE: Stage = Stage {
 impl Version for Fused {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v3_tensor" => Preference::new(10),
+            "v1_sequence" => Preference::new(20),
+            "v0_cell" => Preference::new(30),
+            "v3_tensor_fw" => Preference::new(10),
+            "v1_sequence_fw" => Preference::new(20),
+            "v0_cell_fw" => Preference::new(30),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

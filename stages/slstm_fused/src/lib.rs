@@ -16,7 +16,9 @@ use lab_families::slstm::{self, sizes, sizes_of};
 use lab_harness::compare::unit;
 use lab_harness::plan::Argument;
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
+use lab_harness::{
+    Dim, Dims, Error, Family, Info, Output, Plan, Preference, Request, Stage, Version,
+};
 
 pub use recurrence::{Recurrence, Way};
 
@@ -184,6 +186,16 @@ impl Slstm {
 impl Version for Slstm {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v1_heads" => Preference::new(10),
+            "v0_cell" => Preference::new(20),
+            "v1_heads_fw" => Preference::new(10),
+            "v0_cell_fw" => Preference::new(20),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -11,7 +11,9 @@ use lab_families::qkv::{self, Grid, sizes};
 use lab_families::vlstm;
 use lab_harness::compare::unit;
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -92,6 +94,10 @@ pub static STAGE: Stage = Stage {
 impl Version for Online {
     fn info(&self) -> &Info {
         &INFO
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(Preference::new(70).on_emulator(1))
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -13,7 +13,7 @@ use lab_families::vlstm::StateSlots;
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
 mod checks;
@@ -143,6 +143,14 @@ const WALKERS: usize = 256;
 impl Version for Chunks {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v1_long" => Preference::new(50),
+            "v0_chunks" => Preference::new(60).on_emulator(3),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

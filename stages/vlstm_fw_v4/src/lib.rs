@@ -14,7 +14,7 @@ use lab_families::vlstm::{PackedSlot, StateSlots};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
 #[allow(missing_docs)]
@@ -223,6 +223,17 @@ pub fn panels(
 impl Version for Walk {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v2_segments" => Preference::new(10),
+            "v3_packed" => Preference::new(10),
+            "v1_roles" => Preference::new(20).on_emulator(2),
+            "v4_wide" => Preference::new(30),
+            "v0_steps" => Preference::new(40),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

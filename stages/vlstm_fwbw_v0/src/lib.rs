@@ -16,7 +16,9 @@ use lab_families::qkv::{Grid, MOST_COLUMNS, instance_for, sizes, sizes_of};
 use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+};
 use lab_reference::vlstm::NormalizerGrad;
 
 #[allow(missing_docs)]
@@ -185,6 +187,14 @@ impl ForwardBackward {
 impl Version for ForwardBackward {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "flags" => Preference::new(120).on_emulator(1),
+            "grid_sync" => Preference::new(130),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

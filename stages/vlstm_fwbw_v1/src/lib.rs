@@ -15,7 +15,9 @@ mod tuning;
 use lab_device::{DType, Device, Instance};
 use lab_families::qkv::{Grid, sizes};
 use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
-use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Stage, Tiling, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Plan, Preference, Request, Stage, Tiling, Version, arguments,
+};
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fwbw_v0::{FLAGS, add_forget};
 
@@ -125,6 +127,15 @@ pub static STAGE: Stage = Stage {
 impl Version for ForwardBackward {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "ahead" => Preference::new(90).on_emulator(2),
+            "twins" => Preference::new(100),
+            "rows" => Preference::new(110),
+            _ => return None,
+        })
     }
 
     fn test_shapes(&self) -> Vec<Dims> {

@@ -10,7 +10,9 @@ use lab_device::{DType, Device, Instance, KernelSource};
 use lab_families::qkv::{self, Grid, sizes};
 use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::compare::unit;
-use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+};
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fw_v3::{Forward, POSITION, Saved};
 
@@ -179,6 +181,16 @@ const FORGET_WARPS: usize = 4;
 impl Version for Gradients {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v3_carried" => Preference::new(50),
+            "v2_together" => Preference::new(60),
+            "v1_long" => Preference::new(70),
+            "v0_chunks" => Preference::new(80).on_emulator(4),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -17,7 +17,7 @@ use lab_families::vlstm::{
 use lab_harness::compare::unit;
 use lab_harness::plan::Argument;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROWS, Saved, panels};
 
@@ -238,6 +238,16 @@ fn blocks(what: &str, all: usize) -> Result<u32, Error> {
 impl Version for Walks {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v2_segments" => Preference::new(10),
+            "v3_packed" => Preference::new(10),
+            "v1_together" => Preference::new(20).on_emulator(3),
+            "v0_walks" => Preference::new(40),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

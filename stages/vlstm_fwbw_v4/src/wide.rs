@@ -5,7 +5,7 @@ use lab_families::qkv::sizes;
 use lab_families::vlstm::{
     self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
 };
-use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Version, arguments};
+use lab_harness::{Dim, Dims, Error, Info, Plan, Preference, Request, Version, arguments};
 use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved, panels};
 
 use crate::{BEFORE, INFO, WEIGHTS, blocks, instance, kernels};
@@ -41,6 +41,10 @@ pub static WIDE: Wide = Wide {
 impl Version for Wide {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(Preference::new(30))
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -13,7 +13,7 @@ use lab_families::vlstm;
 use lab_families::vlstm::step::{self, StepSlots, sizes};
 use lab_harness::compare::unit;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
 #[allow(missing_docs)]
@@ -172,6 +172,16 @@ pub static STAGE: Stage = Stage {
 impl Version for Step {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v2_slices" => Preference::new(10),
+            "v1_packs" => Preference::new(20),
+            "v3_ring" => Preference::new(30),
+            "v0_simple" => Preference::new(40).on_emulator(1),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

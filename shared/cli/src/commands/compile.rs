@@ -98,10 +98,10 @@ struct Row {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    if let Some(stage) = &arguments.stage {
-        if crate::model(stage).is_none() {
-            named(stage)?;
-        }
+    if let Some(stage) = &arguments.stage
+        && crate::model(stage).is_none()
+    {
+        named(stage)?;
     }
     let nvrtc = Nvrtc::get()?;
     let language = if arguments.sass {
