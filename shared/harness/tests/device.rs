@@ -9,6 +9,12 @@ use lab_harness::{
     device_checks, map_checks, overlap_checks,
 };
 
+mod kernels {
+    // SAFETY: the slots below have the elements that their kernels are told of.
+    pub(crate) const PROMISE: lab_device::LaunchPromise =
+        unsafe { lab_device::LaunchPromise::new() };
+}
+
 #[test]
 fn the_device_layer() {
     assert_checks(device_checks::CHECKS);

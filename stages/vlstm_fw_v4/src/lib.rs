@@ -3,7 +3,7 @@
 //! The equations are those of `lab_reference::vlstm`, by chunks of 64 positions. A block walks a head, for 64 or 128
 //! columns of V: their part of the state stays in its registers, as the accumulators of wgmma.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod checks;
 
@@ -17,9 +17,9 @@ use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -434,7 +434,7 @@ impl Walk {
             scope = scope.with(arguments![C_part: c_part, n_part, behind]);
             let kernel = device.load(instance)?;
             let launch = blocks_of(&kernel, &instance, parts, dhhv)?;
-            plan.launch_in(&scope, &kernel, launch, [])?;
+            plan.launch_in(&scope, &kernel, launch, arguments![])?;
         }
         if version.gates_first {
             let records = plan.records("GateRecord", GATE_RECORD, heads * chunks);
@@ -442,12 +442,17 @@ impl Walk {
             let mut instances = version.source.instances("vlstm_fw_gates");
             let gates = instances.find(|i| i.has("T", dtype.cpp())).expect("one of each type");
             let kernel = device.load(gates)?;
-            plan.launch_in(&scope, &kernel, Launch::of([heads as u32, 1, 1], kernel.block()?), [])?;
+            plan.launch_in(
+                &scope,
+                &kernel,
+                Launch::of([heads as u32, 1, 1], kernel.block()?),
+                arguments![],
+            )?;
         }
         let kernel = device.load(instance)?;
         let walks = heads * segments * sequences.unwrap_or(1);
         let launch = blocks_of(&kernel, &instance, walks, dhhv)?;
-        plan.launch_in(&scope, &kernel, launch, [])?;
+        plan.launch_in(&scope, &kernel, launch, arguments![])?;
         Ok(Saved { states, n, slopes })
     }
 }

@@ -19,9 +19,9 @@ use lab_harness::plan::{Scope, Slot};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -239,7 +239,7 @@ impl Version for ForwardBackward {
         let scope = scope.with(arguments![F: sums, side, r, q_dq, tiles, eps, exact]);
         for instance in instances {
             let kernel = device.load(instance)?;
-            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])?;
         }
         add_forget(&mut plan, &scope, dims)?;
         Ok(plan)

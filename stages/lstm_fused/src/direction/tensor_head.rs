@@ -1,6 +1,6 @@
 //! The launches of a head on every step of a text whose products are on tensor cores.
 
-use lab_device::DType;
+use lab_device::{DType, LaunchPromise};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, Operand, arguments};
 
@@ -18,6 +18,8 @@ const SUMMED_ROWS: usize = 16;
 /// What such a head reads and writes.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorHead {
+    /// That the slots, also those of the scope, have the elements that the sizes say.
+    pub promise: LaunchPromise,
     /// f16 or bf16.
     pub dtype: DType,
     /// Of y, T·B.
