@@ -7,7 +7,7 @@
 
 mod checks;
 
-use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
+use lab_device::{DType, Device, Instance, KernelSource, LaunchPromise, Swizzle, TensorMap};
 use lab_families::qkv::{self, sizes};
 use lab_families::vlstm;
 use lab_harness::compare::unit;
@@ -197,7 +197,11 @@ impl Version for Pairs {
         for name in ["m", "n"] {
             plan.output(name, DType::F32, &[b, nh, s]);
         }
-        self.add_forward(&mut plan, Forward { dims: &request.dims, dtype: request.dtype, eps })?;
+        self.add_forward(
+            &mut plan,
+            kernels::PROMISE,
+            Forward { dims: &request.dims, dtype: request.dtype, eps },
+        )?;
         Ok(plan)
     }
 }
@@ -229,14 +233,19 @@ pub struct Gates {
 }
 
 impl Pairs {
-    /// Adds the launches of a forward pass to a plan.
+    /// Adds the launches of a forward pass to a plan. Whoever calls for them promises that the plan's slots have the elements that the sizes say.
     ///
     /// # Errors
     /// More blocks than a launch can have, or what the device says of the kernels.
     ///
     /// # Panics
     /// The plan has no slots of the forward pass.
-    pub fn add_forward(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Gates, Error> {
+    pub fn add_forward(
+        &self,
+        plan: &mut Plan,
+        _promise: LaunchPromise,
+        forward: Forward<'_>,
+    ) -> Result<Gates, Error> {
         let Forward { dims, dtype, eps } = forward;
         let (device, f32) = (plan.device().clone(), DType::F32);
         let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(dims);

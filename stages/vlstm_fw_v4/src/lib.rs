@@ -7,7 +7,9 @@
 
 mod checks;
 
-use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
+use lab_device::{
+    DType, Device, Instance, Kernel, KernelSource, Launch, LaunchPromise, Swizzle, TensorMap,
+};
 use lab_families::qkv::sizes;
 use lab_families::vlstm;
 use lab_families::vlstm::{PackedSlot, StateSlots};
@@ -290,7 +292,7 @@ impl Version for Walk {
         let dims = &request.dims;
         let forward =
             Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward };
-        self.add_forward(&mut plan, forward)?;
+        self.add_forward(&mut plan, kernels::PROMISE, forward)?;
         Ok(plan)
     }
 }
@@ -380,11 +382,16 @@ impl Walk {
         segments_for(blocks, s.div_ceil(SIDE), device.facts().multiprocessors as usize)
     }
 
-    /// Adds the launches of a forward pass to a plan. Returns the slots of what a backward pass needs of it.
+    /// Adds the launches of a forward pass to a plan. Whoever calls for them promises that the plan's slots have the elements that the sizes say. Returns the slots of what a backward pass needs of it.
     ///
     /// # Errors
     /// More segments than chunks, more blocks than a launch can have, or what the device says of the kernels.
-    pub fn add_forward(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
+    pub fn add_forward(
+        &self,
+        plan: &mut Plan,
+        _promise: LaunchPromise,
+        forward: Forward<'_>,
+    ) -> Result<Saved, Error> {
         let Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward } =
             forward;
         let ForBackward { anchors, through_n } = backward;

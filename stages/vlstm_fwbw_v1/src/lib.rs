@@ -154,7 +154,7 @@ impl Version for ForwardBackward {
         let ForwardBackwardSlots { f, scope } = forward_backward_slots(&mut plan, request);
         let [side, q_dq] = [(); 2].map(|()| plan.scratch(F32, f.len()));
         let queries = plan.records("Query", 16, f.len());
-        let sums = FLAGS.add_gate_sums(&mut plan, f, dims)?;
+        let sums = FLAGS.add_gate_sums(&mut plan, kernels::PROMISE, f, dims)?;
         let scope = scope.with(arguments![F: sums, side, q_dq, queries, eps, exact]);
         for (n, kernel) in tuning::KERNELS.iter().enumerate() {
             let instance = self.tiles.instance(kernel, dtype, columns);
@@ -169,7 +169,7 @@ impl Version for ForwardBackward {
             let Grid { tiles, blocks } = Grid::of(dims, own)?;
             plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![tiles])?;
         }
-        add_forget(&mut plan, &scope, dims)?;
+        add_forget(&mut plan, kernels::PROMISE, &scope, dims)?;
         Ok(plan)
     }
 }

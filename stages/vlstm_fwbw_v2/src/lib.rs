@@ -249,7 +249,8 @@ impl Version for Gradients {
 
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { scope, .. } = forward_backward_slots(&mut plan, request);
-        let gates = self.forward.add_forward(&mut plan, Forward { dims, dtype, eps })?;
+        let gates =
+            self.forward.add_forward(&mut plan, kernels::PROMISE, Forward { dims, dtype, eps })?;
         let (row, column, length) = (gates.row, gates.column, gates.length);
         let exponent = plan.scratch(DType::F32, 2 * heads * length);
         let rho = if exact {

@@ -226,7 +226,11 @@ impl Version for Gradients {
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { scope, .. } = forward_backward_slots(&mut plan, request);
         let state = vlstm::no_state_slots(&mut plan);
-        let saved = self.forward.add_forward(&mut plan, Forward { dims, dtype, eps, state })?;
+        let saved = self.forward.add_forward(
+            &mut plan,
+            kernels::PROMISE,
+            Forward { dims, dtype, eps, state },
+        )?;
         let Saved { positions, chunk, state: [c, n_state], parts: [c_part, n_part] } = saved;
 
         let length = self.forward.length;
@@ -261,7 +265,7 @@ impl Version for Gradients {
         } else {
             let of_parts = scope.clone().with(arguments![k: q, v: dh, positions: back]);
             let of_parts = of_parts.with(arguments![C_part: c_part, n_part]);
-            self.forward.add_parts(&mut plan, &of_parts, dims, dtype)?;
+            self.forward.add_parts(&mut plan, kernels::PROMISE, &of_parts, dims, dtype)?;
             let of_walk = heads * warps.div_ceil(WALKING_WARPS);
             self.add(&mut plan, &scope, (&kernels::WALK, "walk_gradients"), dtype, of_walk)?;
         }

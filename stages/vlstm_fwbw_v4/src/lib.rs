@@ -345,7 +345,7 @@ impl Version for Walks {
             backward,
         };
         let Saved { states: saved, n: saved_n, slopes } =
-            forward.add_forward(&mut plan, launches)?;
+            forward.add_forward(&mut plan, kernels::PROMISE, launches)?;
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
         if exact {
             let kernel = instance(&kernels::GATES, "vlstm_normaliser_gradient", dtype, |_| true);

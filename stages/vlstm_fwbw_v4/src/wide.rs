@@ -88,7 +88,8 @@ impl Version for Wide {
         let (segments, rows_apart) = (1, [None; 4]);
         let forward =
             Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward };
-        let Saved { slopes, .. } = vlstm_fw_v4::WIDE.add_forward(&mut plan, forward)?;
+        let Saved { slopes, .. } =
+            vlstm_fw_v4::WIDE.add_forward(&mut plan, kernels::PROMISE, forward)?;
 
         let slot = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");
         let n = slot(&plan, "n");
