@@ -51,6 +51,9 @@ mod together_tests;
 pub mod tuned;
 pub mod version;
 
+// Where `arguments!` looks for a crate's promise.
+use device_checks::kernels;
+
 pub use binding::{Binder, Binding};
 pub use choice::Choice;
 pub use compare::{Comparison, Element, Magnitude, Magnitudes, compare};

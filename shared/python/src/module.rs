@@ -109,7 +109,7 @@ impl Plan {
         py: Python<'_>,
         addresses: Vec<u64>,
     ) -> PyResult<HashMap<&'static str, Vec<f64>>> {
-        // SAFETY: as `run`.
+        // SAFETY: whoever calls from Python gives addresses of memory that is as large as the slots, and keeps it for as long.
         away(py, true, || unsafe { self.planned.reference(&addresses) }.into_iter().collect())
     }
 

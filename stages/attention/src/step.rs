@@ -224,7 +224,7 @@ impl Version for Step {
             let name = format!("attention_step<{}, 128>", request.dtype.cpp());
             let kernel = device.kernel(&kernels::STEP, &name)?;
             let grid = kernel.grid([blocks_of(b * nh)?, 1, 1])?;
-            plan.launch_in(&scope, &kernel, grid, [])?;
+            plan.launch_in(&scope, &kernel, grid, arguments![])?;
             return Ok(plan);
         }
         let has_room = |i: &Instance| i.has("T", request.dtype.cpp()) && columns <= i.size("ROOM");
@@ -239,7 +239,12 @@ impl Version for Step {
         let rows = plan.scratch(DType::F32, 2 * b * nh * splits);
         let tickets = plan.zeros(DType::U32, caches);
         let grid = kernel.grid([blocks_of(caches * splits)?, 1, 1])?;
-        plan.launch_in(&scope.with(arguments![sums, rows, tickets, splits]), &kernel, grid, [])?;
+        plan.launch_in(
+            &scope.with(arguments![sums, rows, tickets, splits]),
+            &kernel,
+            grid,
+            arguments![],
+        )?;
         Ok(plan)
     }
 }
