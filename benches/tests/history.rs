@@ -2,11 +2,9 @@
 #![allow(missing_docs)]
 
 use lab_benches::{history_directory, tuned_directory};
-use lab_harness::tuned::{self, Tuned};
-use lab_harness::{
-    Dims,
-    record::{self, Measurement},
-};
+use lab_harness::Dims;
+use lab_records::record::{self, Measurement};
+use lab_records::tuned::{self, Tuned};
 
 #[test]
 fn every_record_is_valid() {

@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use lab_fuzz::{Counting, Loader, Mutator};
-use lab_harness::{Tensor, Tensors, record, tensor, tuned};
+use lab_harness::{Tensor, Tensors, tensor};
+use lab_records::{record, tuned};
 use lab_training::{Checkpoint, Trained, checksum};
 
 #[global_allocator]

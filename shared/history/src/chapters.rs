@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use lab_harness::Options;
-use lab_harness::record::{Measurement, Of, Run};
 use lab_plots::Bar;
+use lab_records::record::{Measurement, Of, Run};
 use lab_registry::STAGES;
 
 use crate::Error;

@@ -1,6 +1,6 @@
 //! Which results compute the operations that are counted of their family.
 
-use lab_harness::record::Measurement;
+use lab_records::record::Measurement;
 
 /// Stages and peers that take the vLSTM in chunks. What is counted of its families are the operations of all pairs, and
 /// these compute only those within a chunk.

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use lab_harness::Dims;
-use lab_harness::record::{Measurement, Of, Products, Run};
+use lab_harness::Products;
 use lab_plots::roofline::{Points, roofline};
 use lab_plots::versions::{Line, versions};
+use lab_records::record::{Measurement, Of, Run};
 use lab_registry::STAGES;
 
 use crate::counted::computes_what_is_counted;

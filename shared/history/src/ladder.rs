@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use lab_harness::Dims;
-use lab_harness::record::{Measurement, Of, Run};
 use lab_plots::Curve;
+use lab_records::record::{Measurement, Of, Run};
 
 use crate::Error;
 use crate::counted::computes_what_is_counted;
@@ -182,8 +182,8 @@ impl<'a> Ladder<'a> {
 
 #[cfg(test)]
 mod tests {
-    use lab_harness::record::Machine;
     use lab_harness::timing::Times;
+    use lab_records::record::Machine;
 
     use super::*;
 

@@ -19,8 +19,8 @@ mod support;
 
 use std::path::Path;
 
-use lab_harness::record::Run;
 use lab_mutate::Workspace;
+use lab_records::record::Run;
 
 pub use error::Error;
 

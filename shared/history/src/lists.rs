@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use lab_harness::record::{Measurement, Of, Run};
+use lab_records::record::{Measurement, Of, Run};
 use lab_registry::STAGES;
 
 /// The families of a stage, each once.

@@ -1,7 +1,7 @@
 //! The versions of matmul beside cuBLAS at one size, as bars, with what was guessed of them.
 
-use lab_harness::record::{Measurement, Of, Run};
 use lab_plots::{Bar, bars, three_digits};
+use lab_records::record::{Measurement, Of, Run};
 
 use super::lists::short;
 use crate::Error;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use lab_harness::Dims;
-use lab_harness::record::{Measurement, Run};
 use lab_plots::Curve;
+use lab_records::record::{Measurement, Run};
 
 use crate::Error;
 

@@ -1,8 +1,9 @@
 //! The stages as a flight of stairs: what each adds, and one figure of it.
 
-use lab_harness::record::{Measurement, Products, Run};
+use lab_harness::Products;
 use lab_harness::{Dims, Options, Stage, Version};
 use lab_plots::stairs::{Step, stairs};
+use lab_records::record::{Measurement, Run};
 use lab_registry::STAGES;
 
 use super::families::label;

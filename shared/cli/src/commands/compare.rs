@@ -6,10 +6,11 @@ use clap::Args;
 use indicatif::ProgressBar;
 use lab_device::emulator::{Counts, Operation, Profile};
 use lab_device::{Arithmetic, DType, Device, DeviceKind, Facts, Mode};
-use lab_harness::record::{Of, Products};
+use lab_harness::Products;
 use lab_harness::roofline::Roofline;
 use lab_harness::{Comparison, Cost, Dims, Mistake, Posed, Problem, Version, suite};
 use lab_plots::Bar;
+use lab_records::record::Of;
 use serde_json::json;
 
 use crate::Common;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lab_harness::{Error, record};
+use lab_harness::Error;
+use lab_records::record;
 use serde_json::json;
 
 use crate::Common;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lab_harness::{Error, Tiling};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Machine, check_date, check_length};
-use crate::{Error, Tiling};
 
 /// The version of the format.
 pub const FORMAT: u32 = 1;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lab_device::{Device, Error, Launch};
+use lab_harness::device_checks;
+use lab_harness::timing::Times;
 
-use crate::device_checks;
 use crate::record::{Measurement, Of};
-use crate::timing::Times;
 
 /// The family of what is of no stage.
 pub const FAMILY: &str = "launch";

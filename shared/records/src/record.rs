@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lab_device::{Arithmetic, DType};
+use lab_harness::timing::Times;
+use lab_harness::{Error, Heads, Products};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::timing::Times;
-use crate::{Error, Heads};
 
 /// The version of the format. Records of the first are read as well: they have no peaks, so that
 /// their rooflines are the copy's alone, and tell no clock.
@@ -26,7 +24,7 @@ pub struct Run {
     pub date: String,
     /// The machine.
     pub device: Machine,
-    /// Whether versions and libraries ran in turns, not one after the other ([`crate::timing::time_in_turns`]).
+    /// Whether versions and libraries ran in turns, not one after the other ([`lab_harness::timing::time_in_turns`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turns: bool,
     /// Whether the libraries that scripts measure from Python took part in the turns; in older records they came after them.
@@ -82,45 +80,6 @@ pub enum Of {
     Host,
 }
 
-/// What a line rounds the operands of its products to, where its type has more digits.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Products {
-    /// f32 with the mantissa of an f16, on the tensor cores.
-    Tf32,
-    /// f16 or bf16, on the tensor cores.
-    Halves,
-}
-
-impl Products {
-    /// Of these units on inputs of this type.
-    pub fn of(arithmetic: Option<Arithmetic>, dtype: DType) -> Option<Self> {
-        match (arithmetic?, dtype) {
-            (Arithmetic::Tf32, _) => Some(Self::Tf32),
-            (Arithmetic::Halves, DType::F32 | DType::F64) => Some(Self::Halves),
-            _ => None,
-        }
-    }
-
-    /// What multiplies them.
-    pub fn units(self) -> Arithmetic {
-        match self {
-            Self::Tf32 => Arithmetic::Tf32,
-            Self::Halves => Arithmetic::Halves,
-        }
-    }
-
-    /// In [`Machine::peak_tflops`].
-    pub fn peak_of(self) -> &'static str {
-        match self {
-            Self::Tf32 => "tf32",
-            Self::Halves => "bf16",
-        }
-    }
-}
-
 /// Heads of a problem, each judged whole: the first, the last, and some between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -170,7 +129,7 @@ pub struct Measurement {
     /// of what does not run on it.
     pub roofline_percent: Option<f64>,
     /// A run in the steady state of a replayed graph, with warm caches, in µs; where the family is
-    /// one of short launches ([`crate::Version::replayed`]).
+    /// one of short launches ([`lab_harness::Version::replayed`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_us: Option<f64>,
     /// The largest relative error of its outputs against f64, on this problem; none where there is
