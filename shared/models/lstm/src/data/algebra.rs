@@ -249,6 +249,3 @@ fn norm(v: &[f64]) -> f64 {
 fn add_scaled(to: &mut [f64], from: &[f64], factor: f64) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to += factor * from);
 }
-
-#[cfg(test)]
-mod tests;
