@@ -19,8 +19,6 @@ TWICE = {
     "rand": "this workspace, and proptest",
     "rand_core": "as rand",
     "syn": "derive macros of serde, and the others",
-    # Of features of nalgebra that are not asked for: never built.
-    "glam": "nalgebra's conversions",
 }
 
 

@@ -30,10 +30,10 @@ fn main() {
         .measurement_time(Duration::from_secs(1))
         .sample_size(20)
         .configure_from_args();
-    for version in lab::versions() {
+    for version in lab_registry::versions() {
         bench(&mut criterion, &device, version);
     }
-    for stage in lab::STAGES {
+    for stage in lab_registry::STAGES {
         for peer in stage.peers.iter().filter(|p| p.info().place == Place::Gpu) {
             let family = peer.info().family;
             let version = stage.versions.iter().find(|v| v.info().family.name() == family);

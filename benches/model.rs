@@ -19,7 +19,7 @@ pub(crate) fn print() -> Result<(), Error> {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let device = Device::emulator_in(Mode::Counted)?;
     println!("{}: nothing is timed.\n\n{HEAD}", device.name());
-    for stage in lab::STAGES {
+    for stage in lab_registry::STAGES {
         let versions = stage.versions.iter().copied().filter(|version| {
             let info = version.info();
             let names = [info.full_name(), info.family.name().to_owned()];

@@ -2,11 +2,9 @@
 #![allow(missing_docs)]
 
 use lab_benches::{history_directory, tuned_directory};
-use lab_harness::tuned::{self, Tuned};
-use lab_harness::{
-    Dims,
-    record::{self, Measurement},
-};
+use lab_harness::Dims;
+use lab_records::record::{self, Measurement};
+use lab_records::tuned::{self, Tuned};
 
 #[test]
 fn every_record_is_valid() {
@@ -39,7 +37,7 @@ fn every_tuned_tiling_is_valid() {
         }
         let tuned = Tuned::read(&path).unwrap();
         assert_eq!(path.file_name().unwrap().to_str().unwrap(), tuned.file_name());
-        let version = lab::named_one(&tuned.version, None, "").unwrap().version;
+        let version = lab_registry::named_one(&tuned.version, None, "").unwrap().version;
         let dims = Dims::parse(&tuned.shape).unwrap();
         let known = version.tilings(&dims, tuned.dtype.parse().unwrap());
         let listed = known.iter().any(|t| tuned::Trial::new(t, None).tiling == tuned.best.tiling);

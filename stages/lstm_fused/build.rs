@@ -90,10 +90,6 @@ const WEIGHTS: &[[usize; 5]] = &[[128, 128, 64, 6, 16]];
 const SPLIT_WEIGHTS: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 const INPUTS: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 
-/// The head of a text: all of its outputs are columns of a tile. And the gradient by its weight.
-const HEAD: &[[usize; 4]] = &[[128, 256, 64, 4]];
-const HEAD_GRADIENT: &[[usize; 4]] = &[[128, 128, 64, 6]];
-
 const TYPES: [&str; 4] = ["float", "double", "__half", "__nv_bfloat16"];
 
 /// `name<T, arguments>` for each type.
@@ -133,24 +129,6 @@ fn of_halves<const N: usize>(name: &str, all: &[[usize; N]]) -> Vec<String> {
         .collect()
 }
 
-/// What is read from the network, with a warp a row or four.
-fn heads() -> Vec<String> {
-    let mut all = Vec::new();
-    for t in TYPES {
-        let numbers = if t == "double" { "double" } else { "float" };
-        for data in [format!("{numbers}, false"), "int, true".into()] {
-            all.extend([32, 128].map(|threads| format!("head_loss<{t}, {data}, {threads}>")));
-        }
-    }
-    all
-}
-
-/// The optimizer's rules, by their numbers in `lab/optimizer.cuh`.
-fn updates() -> Vec<String> {
-    let rules = ["SGD", "ADAM", "ADAMW"].map(|rule| each("update", rule));
-    [each("gradient_squares", ""), rules.concat()].concat()
-}
-
 fn main() {
     let cell = [both("lstm_cell"), both("lstm_cell_back"), each("lstm_cell_first", "")];
     let norm = [both("norm_cell"), both("norm_cell_back")];
@@ -165,8 +143,6 @@ fn main() {
         of_halves("split_weight_gradients", SPLIT_WEIGHTS),
         of_halves("gradient_by_x", INPUTS),
     ];
-    let head_products =
-        [of_halves("head_of_text", HEAD), of_halves("head_gradient", HEAD_GRADIENT)];
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())
         .kernel("kernels/v1_sequence.cu", &kept("lstm_sequence", SEQUENCE))
@@ -209,12 +185,5 @@ fn main() {
         .kernel("kernels/input_gradient.cu", &by_x.concat())
         .kernel("kernels/parameter_gradient.cu", &gates_of("parameter_gradient"))
         .kernel("kernels/vector_gradient.cu", &vectors.concat())
-        .kernel("kernels/gather.cu", &[each("gather_series", ""), each("gather_text", "")].concat())
-        .kernel("kernels/head.cu", &heads())
-        .kernel("kernels/head_tensor.cu", &head_products.concat())
-        .needs("sm_90a")
-        .spills(232) // of a row's sums, behind all products
-        .kernel("kernels/dropout.cu", &each("dropout", ""))
-        .kernel("kernels/update.cu", &updates())
         .build();
 }

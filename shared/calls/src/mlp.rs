@@ -3,7 +3,7 @@
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Version};
 use lab_operations::choose::needed_arch;
-use mlp_fused::{BATCH, Fused, RECOMPUTED, RESIDENT, SAMPLE, STAGE, Sizes, TENSOR, WGMMA};
+use mlp_fused::{Fused, STAGE, Sizes};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,12 +21,13 @@ pub struct Training {
     pub lr: f64,
 }
 
-/// Its versions, those first that a GPU should run: the fastest of the records in `benches/history`, then what is only run
-/// by its name.
-pub static VERSIONS: [&Fused; 6] = [&RESIDENT, &BATCH, &WGMMA, &TENSOR, &RECOMPUTED, &SAMPLE];
-
-/// The same in the order of the emulator's time.
-static EMULATED: [&Fused; 6] = [&SAMPLE, &BATCH, &TENSOR, &WGMMA, &RESIDENT, &RECOMPUTED];
+/// Its versions, in the order that they prefer on this kind of device; not those that are only run by their name.
+pub fn versions(kind: DeviceKind) -> Vec<&'static Fused> {
+    let place = |version: &'static Fused| Some((version.preference()?.on(kind), version));
+    let mut all: Vec<_> = mlp_fused::VERSIONS.into_iter().filter_map(place).collect();
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, version)| version).collect()
+}
 
 impl Training {
     /// The shapes of its tensors, as the family has them.
@@ -48,16 +49,12 @@ impl Training {
         device: &Device,
         name: Option<&str>,
     ) -> Result<(&'static Fused, Options, Plan), Error> {
-        let order = match device.kind() {
-            DeviceKind::Cuda => VERSIONS,
-            DeviceKind::Emulator => EMULATED,
-        };
         let products = match (self.products, name) {
             (None, None) => Some(DType::F32),
             (given, _) => given,
         };
         let suits = |v: &&Fused| products.is_none_or(|dtype| v.products(DType::F32) == dtype);
-        let of_products: Vec<&Fused> = order.into_iter().filter(suits).collect();
+        let of_products: Vec<&Fused> = versions(device.kind()).into_iter().filter(suits).collect();
         if let Some(name) = name {
             let found = of_products.iter().find(|v| v.info().full_name() == name);
             let known = || {
@@ -124,7 +121,7 @@ mod tests {
         assert_eq!(of(1, None), "mlp_fused:v0_sample");
         assert_eq!(of(9, Some(DType::F32)), "mlp_fused:v1_batch");
         assert_eq!(of(9, Some(DType::BF16)), "mlp_fused:v1_tensor");
-        for version in VERSIONS {
+        for version in versions(DeviceKind::Cuda) {
             let name = version.info().full_name();
             assert_eq!(chosen(1, 12, None, Some(&name)).unwrap(), name);
         }

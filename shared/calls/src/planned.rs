@@ -408,7 +408,7 @@ mod tests {
     /// A plan, and memory for its slots with random inputs.
     fn planned(pass: Pass, dtype: DType, dims: &Dims, name: Option<&str>) -> (Planned, Vec<Lent>) {
         let device = Device::emulator().unwrap();
-        let version = pass.candidates().iter().map(|c| c.version);
+        let version = pass.candidates().into_iter().map(|c| c.version);
         let mut named = version.filter(|v| name.is_none_or(|name| v.info().full_name() == name));
         let inputs = named.next().unwrap().inputs(&Problem::new(dims.clone(), dtype));
         let planned = Planned::new(pass, &device, shapes_of(&inputs), &[], name).unwrap();

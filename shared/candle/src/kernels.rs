@@ -311,8 +311,8 @@ mod cuda {
         let all = tensors.into_iter().map(lent).collect::<Result<Vec<Lent<'_>>>>()?;
         let addresses: Vec<u64> = all.iter().map(|(address, _)| *address).collect();
         let (room, _used) = scratch.device_ptr_mut(&stream);
-        // SAFETY: as on the CPU; who frees the memory, the scratch below and tensors later, does so in the stream, behind the
-        // launches.
+        // SAFETY: the tensors are of the plan's shapes and types, and what is written nobody else has; who frees the memory, the
+        // scratch below and tensors later, does so in the stream, behind the launches.
         unsafe { launch(planned, &addresses, room, stream.cu_stream().expose_provenance() as u64) }
     }
 }

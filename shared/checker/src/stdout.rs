@@ -17,7 +17,7 @@ pub(crate) fn output_to_stderr() {
 /// Undoes [`output_to_stderr`], if that was called.
 pub(crate) fn output_to_stdout() {
     if let Some(&stdout) = STDOUT.get() {
-        // SAFETY: as in `output_to_stderr`.
+        // SAFETY: both are descriptors of this process, and the copy is closed by nobody.
         unsafe { libc::dup2(stdout, std::io::stdout().as_raw_fd()) };
     }
 }

@@ -128,6 +128,24 @@ impl From<lab_checker::CheckFailure> for Failure {
     }
 }
 
+impl From<lab_traces::Error> for Failure {
+    fn from(error: lab_traces::Error) -> Self {
+        match error {
+            lab_traces::Error::Wrong(message) => Self::Wrong(message),
+            lab_traces::Error::Harness(error) => error.into(),
+        }
+    }
+}
+
+impl From<lab_history::Error> for Failure {
+    fn from(error: lab_history::Error) -> Self {
+        match error {
+            lab_history::Error::Harness(error) => error.into(),
+            lab_history::Error::Sources(error) => error.into(),
+        }
+    }
+}
+
 impl From<lab_mutate::Error> for Failure {
     fn from(error: lab_mutate::Error) -> Self {
         match error {

@@ -1,4 +1,4 @@
-//! The tool `lab`: its commands, and the registry of all stages.
+//! The tool `lab`: its commands.
 
 /// A line on stdout, as `println!` prints it, but that a full disk or a closed pipe does not end the process: [`lab_checker::out`].
 macro_rules! say {
@@ -16,10 +16,7 @@ mod commands;
 mod failure;
 pub mod loaders;
 mod part;
-mod plot;
 mod profile;
-mod registry;
-mod traces;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -27,8 +24,9 @@ use std::process::ExitCode;
 use command_line::{Cli, Command, Common};
 use failure::Failure;
 use lab_checker::{own, table, usage, words};
-pub(crate) use registry::kernels;
-pub use registry::{MODELS, STAGES, named, named_for, named_one, stage, versions};
+pub(crate) use lab_registry::{
+    MODELS, STAGES, kernels, model, named, named_for, named_one, stage, versions,
+};
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {

@@ -158,7 +158,7 @@ pub fn copy(device: &Device, seed: u64, stores: bool) -> Result<Option<Differs>,
     let drawn = Drawn::draw(&mut dice, stores);
     let memory = noise(seed, MEMORY);
     let raw = device.raw_buffer(MEMORY)?;
-    // SAFETY: here and below: nothing is under way that uses it.
+    // SAFETY: it was made just now: nothing is under way that uses it.
     unsafe { raw.write(0, &memory)? };
     let (left, expected) = if stores {
         store(device, &drawn, &raw, memory, &noise(!seed, ROOM))?

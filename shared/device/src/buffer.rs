@@ -41,28 +41,29 @@ impl<T: Element> Buffer<T> {
 
     /// Sets every byte to [`Fill::Poison`].
     pub fn poison(&mut self) -> Result<(), Error> {
-        // SAFETY: here and below: borrowed alone; launches that use it come in the same queue, or
-        // their stream is joined first.
+        // SAFETY: all of the buffer, borrowed alone; launches that use it come in the same queue, or their stream is joined first.
         unsafe { self.raw.fill(0..self.bytes(), Fill::Poison, None) }
     }
 
     /// Sets every byte to zero.
     pub fn zero(&mut self) -> Result<(), Error> {
-        // SAFETY: see `poison`.
+        // SAFETY: all of the buffer, borrowed alone; launches that use it come in the same queue, or their stream is joined first.
         unsafe { self.raw.fill(0..self.bytes(), Fill::Zero, None) }
     }
 
     /// Copies from host memory, of the same length.
     pub fn write(&mut self, from: &[T]) -> Result<(), Error> {
         self.as_long(from.len())?;
-        // SAFETY: see `poison`.
+        // SAFETY: as many bytes as the buffer has, borrowed alone; launches that use it come in the same queue, or their stream is joined
+        // first.
         unsafe { self.raw.write(0, bytemuck::cast_slice(from)) }
     }
 
     /// Copies from another buffer of the same device and length.
     pub fn copy_from(&mut self, from: &Self) -> Result<(), Error> {
         self.as_long(from.len())?;
-        // SAFETY: see `poison`.
+        // SAFETY: two buffers of as many bytes, the written one borrowed alone; launches that use them come in the same queue, or their
+        // stream is joined first.
         unsafe { self.raw.copy(0, &from.raw, 0..from.bytes(), None) }
     }
 

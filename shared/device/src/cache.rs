@@ -165,23 +165,27 @@ fn decode(file: &[u8]) -> Option<Image> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Object;
+    use crate::{KernelFile, Object};
 
-    static SOURCE: KernelSource = KernelSource {
-        crate_name: "test",
-        name: "f",
-        file: "kernels/f.cu",
-        place: "stages/demo/kernels/f.cu",
-        source: "template <class T> __global__ void f() {}",
-        headers: &[("lab/a.cuh", "")],
-        instantiations: &["f<float>"],
-        templates: &[],
-        globals: &["g"],
-        least_arch: "",
-        spills: 0,
-        plain: Object::embedded(&[]),
-        checked: Object::embedded(&[]),
-        kept_in: "",
+    static SOURCE: KernelSource = {
+        let file = KernelFile {
+            crate_name: "test",
+            name: "f",
+            file: "kernels/f.cu",
+            place: "stages/demo/kernels/f.cu",
+            source: "template <class T> __global__ void f() {}",
+            headers: &[("lab/a.cuh", "")],
+            instantiations: &["f<float>"],
+            templates: &[],
+            globals: &["g"],
+            least_arch: "",
+            spills: 0,
+            plain: Object::embedded(&[]),
+            checked: Object::embedded(&[]),
+            kept_in: "",
+        };
+        // SAFETY: its objects are empty: nothing is loaded.
+        unsafe { KernelSource::new(file) }
     };
 
     #[test]
@@ -200,9 +204,11 @@ mod tests {
         }
         assert_eq!(found(&SOURCE, &["f<double>", "&g"], "sm_80"), None);
         let changed = [
-            KernelSource { source: "template <class T> __global__ void f() { }", ..SOURCE },
-            KernelSource { headers: &[("lab/a.cuh", " ")], ..SOURCE },
+            KernelFile { source: "template <class T> __global__ void f() { }", ..*SOURCE },
+            KernelFile { headers: &[("lab/a.cuh", " ")], ..*SOURCE },
         ];
+        // SAFETY: their objects are empty: nothing is loaded.
+        let changed = changed.map(|file| unsafe { KernelSource::new(file) });
         for source in &changed {
             assert_eq!(found(source, &["f<float>"], "sm_80"), None);
         }

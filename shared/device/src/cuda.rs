@@ -49,7 +49,8 @@ pub(crate) struct Cuda {
 // SAFETY: the driver's handles may be used from any thread in which the context is current, which
 // every method sees to first.
 unsafe impl Send for Cuda {}
-// SAFETY: as above; the driver locks what it shares.
+// SAFETY: the driver's functions may be called from several threads at once, for it locks what it shares; what is this side's own
+// stands behind mutexes and atomics.
 unsafe impl Sync for Cuda {}
 
 /// A kernel in the GPU's memory. Alive as long as its device.

@@ -109,29 +109,33 @@ fn arguments(name: &'static str) -> impl Iterator<Item = &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Object;
+    use crate::{KernelFile, Object};
 
-    static SOURCE: KernelSource = KernelSource {
-        crate_name: "test",
-        name: "sums",
-        file: "kernels/sums.cu",
-        place: "stages/demo/kernels/sums.cu",
-        source: "",
-        headers: &[],
-        instantiations: &["sums<float, 64>", "sums<Pair<int, float>, 128>", "plain"],
-        templates: &[Template {
-            kernel: "sums",
-            parameters: &["T", "TILE"],
-            head: "template <class T, int TILE>",
-            threads: "TILE",
-            has_shared: false,
-        }],
-        globals: &[],
-        least_arch: "",
-        spills: 0,
-        plain: Object::embedded(&[]),
-        checked: Object::embedded(&[]),
-        kept_in: "",
+    static SOURCE: KernelSource = {
+        let file = KernelFile {
+            crate_name: "test",
+            name: "sums",
+            file: "kernels/sums.cu",
+            place: "stages/demo/kernels/sums.cu",
+            source: "",
+            headers: &[],
+            instantiations: &["sums<float, 64>", "sums<Pair<int, float>, 128>", "plain"],
+            templates: &[Template {
+                kernel: "sums",
+                parameters: &["T", "TILE"],
+                head: "template <class T, int TILE>",
+                threads: "TILE",
+                has_shared: false,
+            }],
+            globals: &[],
+            least_arch: "",
+            spills: 0,
+            plain: Object::embedded(&[]),
+            checked: Object::embedded(&[]),
+            kept_in: "",
+        };
+        // SAFETY: its objects are empty: nothing is loaded.
+        unsafe { KernelSource::new(file) }
     };
 
     #[test]

@@ -314,7 +314,7 @@ impl Kernel {
                     .global(name)
                     .ok_or_else(|| Error::NoGlobal { name: name.to_owned() })?;
                 sized(size)?;
-                // SAFETY: the variable has this size, and no kernel that uses it runs, as promised.
+                // SAFETY: the variable has this size; the caller promises that no kernel runs which uses it.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, size) };
                 Ok(())
             }

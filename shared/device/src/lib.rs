@@ -21,6 +21,8 @@
 //! runs: an argument for each parameter, by name, their types, whether a pointer may be written
 //! through.
 
+use std::ops::Deref;
+
 mod argument;
 mod buffer;
 pub mod cache;
@@ -41,6 +43,7 @@ pub mod nccl;
 pub mod nvrtc;
 mod object;
 mod peak;
+mod promise;
 mod raw;
 pub mod record;
 mod replaced;
@@ -63,16 +66,16 @@ pub use lab_kernel_build::Build;
 pub use launch::{Bound, Kernel, Launch, Usage};
 pub use object::{OBJECTS_DIRECTORY, Object, compile_missing};
 pub use peak::Arithmetic;
+pub use promise::LaunchPromise;
 pub use raw::{Fill, RawBuffer};
 pub use record::Record;
 pub use replaced::OBJECTS_VARIABLE;
 pub use stream::{Graph, Stream};
 pub use tensor_map::{Swizzle, TensorMap};
 
-/// One `.cu` file, as a stage's build script embeds it: its text for NVRTC, and the objects that
-/// the host's compiler makes of it for the emulator.
-#[derive(Debug)]
-pub struct KernelSource {
+/// What a crate knows of one `.cu` file: its text for NVRTC, and the objects that the host's compiler makes of it for the emulator.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelFile {
     /// The crate that embeds it.
     pub crate_name: &'static str,
     /// The file's name without its ending.
@@ -102,6 +105,39 @@ pub struct KernelSource {
     /// The directory of the build in which objects are kept that are compiled when they are first used; empty where
     /// all are embedded.
     pub kept_in: &'static str,
+}
+
+/// A kernel file that is embedded in this program, as `lab-kernel-build` writes it: its fields are read as those of its
+/// [`KernelFile`].
+///
+/// What it holds is loaded and run as this program's own code is. So only an `unsafe` call makes one, and nothing changes it after.
+#[derive(Debug)]
+pub struct KernelSource(KernelFile);
+
+impl KernelSource {
+    /// The file, to be loaded and run.
+    ///
+    /// # Safety
+    /// The objects are those that `lab-kernel-build` makes of this text, with these instantiations and variables, or are made so when
+    /// they are first used. To load them and to run their host code does no harm.
+    ///
+    /// ```compile_fail,E0133
+    /// # fn load(file: lab_device::KernelFile) {
+    /// // The bytes of its objects may be anybody's: what they do when they are loaded, nobody knows.
+    /// let source = lab_device::KernelSource::new(file);
+    /// # }
+    /// ```
+    pub const unsafe fn new(file: KernelFile) -> Self {
+        Self(file)
+    }
+}
+
+impl Deref for KernelSource {
+    type Target = KernelFile;
+
+    fn deref(&self) -> &KernelFile {
+        &self.0
+    }
 }
 
 impl KernelSource {

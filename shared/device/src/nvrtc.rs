@@ -358,7 +358,7 @@ impl Nvrtc {
     /// `program` is alive.
     unsafe fn log(&self, program: Program) -> String {
         let mut size = 0usize;
-        // SAFETY: as promised; the buffer has the size that was asked for.
+        // SAFETY: the program is alive, as this function's caller says; the buffer has the size that was asked for.
         unsafe {
             if (self.api.log_size)(program, &mut size) != 0 || size <= 1 {
                 return String::new();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab_device::emulator::cache_directory;
-use lab_device::{Build, Device, Error, KernelSource, Launch, Mode, Object};
+use lab_device::{Build, Device, Error, KernelFile, KernelSource, Launch, Mode, Object};
 
 const TEXT: &str = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n";
 
@@ -18,7 +18,7 @@ fn kernel(
 ) -> &'static KernelSource {
     let target = directory.join("target");
     fs::create_dir_all(&target).unwrap();
-    Box::leak(Box::new(KernelSource {
+    let file = KernelFile {
         crate_name: "demo",
         name: "twice",
         file: "kernels/twice.cu",
@@ -33,7 +33,9 @@ fn kernel(
         plain: Object::at_first_use(plain),
         checked: Object::at_first_use(checked),
         kept_in: target.join("kernels").display().to_string().leak(),
-    }))
+    };
+    // SAFETY: a test's text, which is compiled when it is first used.
+    Box::leak(Box::new(unsafe { KernelSource::new(file) }))
 }
 
 fn files(directory: &Path) -> Vec<String> {

@@ -2,10 +2,20 @@
 #![allow(missing_docs)]
 
 use lab_device::nvrtc::Nvrtc;
-use lab_device::{Error, KernelSource, Object};
+use lab_device::{Error, KernelFile, KernelSource, Object};
+
+/// Of what is asked of NVRTC alone.
+fn embedded(file: KernelFile) -> KernelSource {
+    // SAFETY: its objects are empty: nothing is loaded.
+    unsafe { KernelSource::new(file) }
+}
 
 fn source(text: &'static str) -> KernelSource {
-    KernelSource {
+    embedded(file(text))
+}
+
+fn file(text: &'static str) -> KernelFile {
+    KernelFile {
         crate_name: "test",
         name: "t",
         file: "t.cu",
@@ -89,7 +99,7 @@ fn unknown_architectures_and_names_are_refused() {
 
 #[test]
 fn what_an_architecture_lacks_is_not_compiled_for_it() {
-    let needy = KernelSource { least_arch: "sm_80", ..source("__global__ void f() {}") };
+    let needy = embedded(KernelFile { least_arch: "sm_80", ..file("__global__ void f() {}") });
     assert!(["sm_80", "sm_89", "sm_90a", "sm_100"].iter().all(|a| needy.runs_on(a)));
     assert!(["sm_75", "sm_52"].iter().all(|a| !needy.runs_on(a)));
     assert!(source("").runs_on("sm_52") && needy.runs_on("abacus"));
@@ -101,12 +111,12 @@ fn what_an_architecture_lacks_is_not_compiled_for_it() {
 #[test]
 fn an_image_is_written_with_its_globals_and_told_without() {
     let Some(nvrtc) = nvrtc() else { return };
-    let source = KernelSource {
+    let source = embedded(KernelFile {
         globals: &["limit"],
-        ..source(
+        ..file(
             "__constant__ int limit;\ntemplate <class T> __global__ void f(T* x) { x[0] = limit; }\n",
         )
-    };
+    });
     let directory = tempfile::tempdir().unwrap();
     let images = directory.path().join("images");
     let image = lab_device::cache::write(nvrtc, &source, &["f<float>"], "sm_80", &images).unwrap();

@@ -74,7 +74,7 @@ fn check(file: &Path, name: &str, scratch: &Path) -> Result<(), String> {
     // SAFETY: the parameters were looked at above, and x has n elements.
     let outcome = unsafe { launch(&kernel, &config, &arguments, &options) };
     let outcome = outcome.map_err(|e| e.to_string()).map(|profile| {
-        // SAFETY: as above; the launch is over.
+        // SAFETY: x has n elements, of which these are the first, and the launch that wrote them is over.
         println!("x = {:?} …", unsafe { std::slice::from_raw_parts(x, 4) });
         for line in profile.lines {
             let (counts, what) = (line.counts, line.operation.name());

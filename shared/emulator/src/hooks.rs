@@ -122,7 +122,7 @@ impl Module {
     /// # }
     /// ```
     pub unsafe fn load(bytes: &'static [u8]) -> Result<Arc<Self>, ModuleError> {
-        // SAFETY: as promised.
+        // SAFETY: the caller says where the object comes from, and that its constructors may run.
         unsafe { Self::bind(bytes, &RUNTIME) }
     }
 }

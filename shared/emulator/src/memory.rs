@@ -248,7 +248,7 @@ pub fn share() -> io::Result<Shared> {
 pub unsafe fn forget_pages(address: *mut u8, bytes: usize) -> bool {
     let is_shared = arena().is_ok_and(|arena| arena.file.is_some());
     let advice = if is_shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
-    // SAFETY: as this function's caller says.
+    // SAFETY: whole pages of one allocation, whose bytes nobody needs, as this function's caller says.
     unsafe { libc::madvise(address.cast(), bytes, advice) == 0 }
 }
 

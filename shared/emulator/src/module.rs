@@ -182,7 +182,7 @@ struct Global {
 // SAFETY: it is never read or written here: `Kernel::global` gives the address away, and whoever uses that promises that
 // nobody else does meanwhile.
 unsafe impl Send for Global {}
-// SAFETY: the same holds of shared references.
+// SAFETY: a shared reference gives no more than the address, which nobody here follows.
 unsafe impl Sync for Global {}
 
 /// Where the dynamic linker put an object.
@@ -208,12 +208,12 @@ impl Module {
     ) -> Result<Arc<Self>, ModuleError> {
         let flags = RTLD_NOW | RTLD_LOCAL;
         let library = match cached(bytes) {
-            // SAFETY: its constructors may run, as promised.
+            // SAFETY: its constructors may run, as this function's caller says.
             Some(path) => unsafe { Library::open(Some(&path), flags)? },
             None => {
                 let file = in_memory(bytes)?;
                 let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
-                // SAFETY: its constructors may run, as promised.
+                // SAFETY: its constructors may run, as this function's caller says.
                 unsafe { Library::open(Some(&path), flags)? }
             }
         };
@@ -224,7 +224,7 @@ impl Module {
         if got != Some(CONTRACT) {
             return Err(ModuleError::Contract { expected: CONTRACT, got });
         }
-        // SAFETY: `lab-kernel-build` has generated these symbols with exactly these types, as promised; names are copied,
+        // SAFETY: `lab-kernel-build` has generated these symbols with exactly these types: the contract above is its own; names are copied,
         // for the object may be unloaded before whoever has asked for them is done.
         unsafe {
             let bind = *library.get::<unsafe extern "C" fn(*const Runtime)>(b"emu_bind\0")?;
@@ -290,7 +290,7 @@ impl Module {
     /// # Safety
     /// `export` points to an `EmuExport` of this object, with its strings.
     pub unsafe fn kernel_at(self: &Arc<Self>, export: *const c_void) -> Kernel {
-        // SAFETY: as promised.
+        // SAFETY: it points to an export of this object, as this function's caller says.
         let export = unsafe { Export::read(&*export.cast::<RawExport>()) };
         Kernel { module: Arc::clone(self), export: Arc::new(export) }
     }
@@ -450,7 +450,7 @@ fn is_header(place: &str) -> bool {
 /// # Safety
 /// `text` is a NUL-terminated literal of an object that is loaded.
 unsafe fn literal(text: *const c_char) -> String {
-    // SAFETY: it is NUL-terminated and there, as promised.
+    // SAFETY: it is NUL-terminated, and its object is loaded, as this function's caller says.
     unsafe { CStr::from_ptr(text) }.to_str().expect("C++ names are ASCII").to_owned()
 }
 
@@ -459,7 +459,7 @@ unsafe fn literal(text: *const c_char) -> String {
 unsafe fn table<'a, T>(first: *const T, count: u32) -> &'a [T] {
     match count {
         0 => &[],
-        // SAFETY: as promised.
+        // SAFETY: so many entries of an object that is loaded, as this function's caller says.
         _ => unsafe { std::slice::from_raw_parts(first, count as usize) },
     }
 }
@@ -472,7 +472,7 @@ impl Export {
         let text = |p| unsafe { literal(p) };
         let names = text(raw.parameter_names);
         let names: Vec<&str> = names.split(',').collect();
-        // SAFETY: the table is of a loaded object, as promised, and has as many as it says.
+        // SAFETY: the table is of a loaded object, as this function's caller says, and has as many as it says.
         let raw_parameters = unsafe { table(raw.parameters, raw.parameter_count) };
         let parameters = raw_parameters.iter().enumerate().map(|(n, p)| {
             // SAFETY: the promise covers the tables that this one leads to.

@@ -114,13 +114,15 @@ impl Running {
     #[inline(always)]
     pub(crate) fn check(&mut self) -> Option<(&mut BlockCheck, &mut Thread)> {
         let check = self.block().check;
-        // SAFETY: as for the thread.
+        // SAFETY: null, or the block's checks, which live as long as it. Between two suspensions nobody else touches them, for one
+        // coroutine at a time runs on an OS thread.
         Some((unsafe { check.as_mut() }?, self.thread()))
     }
 
     /// The block's copies in flight.
     pub(crate) fn queue(&mut self) -> &mut Queue {
-        // SAFETY: as for the thread; the block keeps the queue for as long as its facts.
+        // SAFETY: the block keeps the queue for as long as its facts. Between two suspensions nobody else touches it, for one coroutine
+        // at a time runs on an OS thread.
         unsafe { &mut *self.block().queue }
     }
 

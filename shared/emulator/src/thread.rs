@@ -95,7 +95,7 @@ pub(crate) struct Await {
 impl Await {
     /// How far it is, where nothing else is known of it.
     pub(crate) fn describe(self) -> String {
-        // SAFETY: see `over`.
+        // SAFETY: the thread that waits has used the barrier at this address, and has not faulted.
         match unsafe { mbarrier::state(self.address) } {
             Ok(state) => format!(
                 "parity {}: {} of {} arrivals and {} bytes are missing",

@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use lab_fuzz::{Counting, Loader, Mutator};
-use lab_harness::{Tensor, Tensors, record, tensor, tuned};
+use lab_harness::{Tensor, Tensors, tensor};
+use lab_records::{record, tuned};
 use lab_training::{Checkpoint, Trained, checksum};
 
 #[global_allocator]
@@ -590,7 +591,7 @@ fn tunings() {
 
 fn sources() -> lab_mutate::Sources {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").components().collect();
-    let stage = lab::stage("playg").expect("a stage");
+    let stage = lab_registry::stage("playg").expect("a stage");
     let workspace = lab_mutate::Workspace { root };
     lab_mutate::Sources::read(&workspace, "stages/playg", stage.kernels).expect("its sources")
 }

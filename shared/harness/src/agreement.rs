@@ -9,8 +9,8 @@ use half::{bf16, f16};
 use lab_device::{Arg, DType, Device, KernelSource, Launch};
 
 use crate::Tensor;
-use crate::device_checks::kernels::{FEATURES, GROUPS};
-use crate::plan::{Argument, Plan};
+use crate::device_checks::kernels::{FEATURES, GROUPS, PROMISE};
+use crate::plan::{Argument, Arguments, Plan};
 use crate::suite::Check;
 
 /// Each panics where the device and the emulator differ.
@@ -50,7 +50,8 @@ impl Run<'_> {
             names().zip(tensors()).map(|(name, t)| plan.state(name, t.dtype, &t.shape)).collect();
         let numbers = self.numbers.iter().copied().map(Argument::Number);
         let arguments = slots.iter().copied().map(Argument::Slot).chain(numbers);
-        plan.launch(&kernel, self.launch, names().zip(arguments)).unwrap();
+        let arguments = Arguments::new(PROMISE, names().zip(arguments));
+        plan.launch(&kernel, self.launch, arguments).unwrap();
         let mut binder = plan.bind();
         for (name, tensor) in names().zip(tensors()) {
             binder = binder.upload(name, tensor).unwrap();

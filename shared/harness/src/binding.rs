@@ -454,13 +454,15 @@ fn run_step(
     [stream, side]: [Option<&Stream>; 2],
 ) -> Result<(), lab_device::Error> {
     match step {
-        // SAFETY: the memory is the binding's, or lent to it while it lives; a buffer is
-        // freed when all streams have done with it.
+        // SAFETY: the memory is the binding's, or lent to it while it lives, and as large as the plan's slots; a buffer is freed when
+        // all streams have done with it. That the kernel stays within it, the crate that made the launch has promised
+        // (`LaunchPromise`): a plan takes none without. Launches go to one stream, in their order, or overlap as that crate says.
         BoundStep::Launch(bound) => unsafe { bound.run(stream) },
         BoundStep::Together { communicator, calls } => {
             let side = side.expect("a plan with collectives has a stream for them");
             side.wait_for(stream)?;
-            // SAFETY: as above; the plan lets what uses the memory wait.
+            // SAFETY: the memory is the binding's, or lent to it while it lives, and each call's slots have as many elements as it moves
+            // (`Plan::together`). Steps that use them wait for it, by the plan's own account.
             unsafe { communicator.run(calls, side) }
         }
         BoundStep::Wait => {
@@ -716,7 +718,7 @@ impl Prepared for Binding {
         for (facts, memory) in self.plan.slots().iter().zip(&self.memory) {
             if facts.kind == SlotKind::Output {
                 let all = memory.start..memory.start + facts.bytes();
-                // SAFETY: as in `write`.
+                // SAFETY: the plan's bytes of the slot, which nothing else uses: launches that do come in the same queue, or end first.
                 unsafe { memory.buffer.fill(all, Fill::Poison, None)? };
             }
         }

@@ -197,7 +197,7 @@ fn streams_come_after_what_was_queued_and_a_join_orders_the_rest(device: &Device
         // SAFETY: both have n elements. The stream begins behind this launch, and is joined before x is used again.
         unsafe { fill.launch(launch, &[("x", out.arg_mut()), ("value", value.into()), size]) }
             .unwrap();
-        // SAFETY: as the launch before says.
+        // SAFETY: x has n elements. Nothing uses it before this launch, nor after it until the stream is joined.
         unsafe {
             fill.launch_on(&one, launch, &[("x", x.arg_mut()), ("value", 1f32.into()), size])
         }

@@ -25,7 +25,6 @@ pub mod expected;
 pub mod family;
 pub mod heads;
 pub mod info;
-pub mod launch_cost;
 mod lifetimes;
 pub mod map_checks;
 pub mod operand;
@@ -33,11 +32,12 @@ pub mod overlap_checks;
 pub mod peer;
 pub mod plan;
 pub mod posed;
+mod preference;
 pub mod prepared;
 pub mod problem;
+mod products;
 pub mod progress;
 mod ranges;
-pub mod record;
 pub mod request;
 pub mod roofline;
 pub mod stage;
@@ -47,8 +47,10 @@ pub mod tiling;
 pub mod timing;
 #[cfg(test)]
 mod together_tests;
-pub mod tuned;
 pub mod version;
+
+// Where `arguments!` looks for a crate's promise.
+use device_checks::kernels;
 
 pub use binding::{Binder, Binding};
 pub use choice::Choice;
@@ -63,8 +65,10 @@ pub use operand::Operand;
 pub use peer::{Peer, PeerInfo, Place};
 pub use plan::Plan;
 pub use posed::Posed;
+pub use preference::Preference;
 pub use prepared::{Host, Prepared};
 pub use problem::{Dims, Options, Problem};
+pub use products::Products;
 pub use request::{Request, Shape, Shapes};
 pub use stage::Stage;
 pub use tensor::{Tensor, Tensors};

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use lab_device::{DType, Device, DeviceKind};
 
-use crate::record::Products;
 use crate::timing::Times;
-use crate::{Dims, Error, Options, Prepared, Tensors};
+use crate::{Dims, Error, Options, Prepared, Products, Tensors};
 
 /// Where a peer runs, which decides the clock that times it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,11 @@
 //! ```no_run
 //! # use lab_harness::{arguments, plan::Plan, Error, Tensor};
 //! # use lab_device::{DType, Device, Kernel, Launch};
+//! # mod kernels {
+//! #     // SAFETY: the slots have the elements that the kernel is told of.
+//! #     pub(crate) const PROMISE: lab_device::LaunchPromise = unsafe { lab_device::LaunchPromise::new() };
+//! # }
+//! # fn main() {}
 //! # fn demo(device: &Device, kernel: Kernel, tensor: &Tensor) -> Result<(), Error> {
 //! let mut plan = Plan::new(device);
 //! let x = plan.input("x", DType::F32, &[100]);
@@ -27,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lab_device::{
     Arg, ArgKind, Call, Collective, Communicator, DType, Device, ElementType, Kernel, Launch,
-    TensorMap,
+    LaunchPromise, TensorMap,
 };
 
 use crate::lifetimes::{Piece, ScratchLayout};
@@ -225,15 +230,50 @@ macro_rules! numbers {
 }
 numbers!(bool, i32, u32, i64, u64, usize, f32, f64);
 
-/// Arguments by the names of a kernel's parameters: `arguments![q, k, S: length, scale: 0.5]`, where
-/// a name alone stands for the variable of that name too.
+/// Arguments by the names of a kernel's parameters: `named![q, k, S: length, scale: 0.5]`, where a name alone stands for the variable of
+/// that name too. It is for a [`Scope`]; a launch wants [`arguments!`](crate::arguments!).
 #[macro_export]
-macro_rules! arguments {
+macro_rules! named {
     ($($name:ident $(: $value:expr)?),* $(,)?) => {
-        [$((stringify!($name), $crate::arguments!(@ $name $(, $value)?))),*]
+        [$((stringify!($name), $crate::named!(@ $name $(, $value)?))),*]
     };
     (@ $name:ident) => { $crate::plan::Argument::from($name) };
     (@ $name:ident, $value:expr) => { $crate::plan::Argument::from($value) };
+}
+
+/// The arguments of a launch, written as those of [`named!`](crate::named!), with the promise of the crate that makes it: what stands in
+/// that crate as `kernels::PROMISE`, where `lab-kernel-build` has written it (see [`LaunchPromise`]).
+#[macro_export]
+#[allow(clippy::crate_in_macro_def)] // of the crate that makes the launch, not of this one
+macro_rules! arguments {
+    ($($argument:tt)*) => {
+        $crate::plan::Arguments::new(crate::kernels::PROMISE, $crate::named![$($argument)*])
+    };
+}
+
+/// The arguments of a launch, by name, and that with them its kernel stays within the memory of its slots.
+#[derive(Clone, Debug)]
+pub struct Arguments<'a> {
+    named: Vec<(&'a str, Argument)>,
+}
+
+impl<'a> Arguments<'a> {
+    /// Of launches that this promise holds for: [`arguments!`](crate::arguments!) takes that of the crate that writes it.
+    pub fn new(
+        _promise: LaunchPromise,
+        named: impl IntoIterator<Item = (&'a str, Argument)>,
+    ) -> Self {
+        Self { named: named.into_iter().collect() }
+    }
+}
+
+impl<'a> IntoIterator for Arguments<'a> {
+    type Item = (&'a str, Argument);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.named.into_iter()
+    }
 }
 
 /// Arguments that several launches take from: each kernel takes those that its parameters name.
@@ -798,11 +838,21 @@ impl Plan {
     /// # Errors
     /// As [`Kernel::order`]; also an input that the kernel would write, and memory that it would
     /// write and is passed twice.
-    pub fn launch<'a>(
+    ///
+    /// That the kernel then stays within its slots, whoever makes the arguments has promised: without `unsafe` somewhere there are none.
+    ///
+    /// ```compile_fail,E0308
+    /// # use lab_harness::{named, plan::Plan};
+    /// # fn copy(plan: &mut Plan, copy: &lab_device::Kernel, x: lab_harness::plan::Slot, out: lab_harness::plan::Slot) {
+    /// // 4096 columns of a slot of four are other people's memory.
+    /// plan.launch(copy, lab_device::Launch::new(1, 256), named![x, out, columns: 4096]);
+    /// # }
+    /// ```
+    pub fn launch(
         &mut self,
         kernel: &Kernel,
         launch: Launch,
-        arguments: impl IntoIterator<Item = (&'a str, Argument)>,
+        arguments: Arguments<'_>,
     ) -> Result<(), Error> {
         self.launch_in(&Scope::new(), kernel, launch, arguments)
     }
@@ -811,14 +861,14 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::launch`].
-    pub fn launch_in<'a>(
+    pub fn launch_in(
         &mut self,
         scope: &Scope,
         kernel: &Kernel,
         launch: Launch,
-        arguments: impl IntoIterator<Item = (&'a str, Argument)>,
+        arguments: Arguments<'_>,
     ) -> Result<(), Error> {
-        let mut named: Vec<(&str, Argument)> = arguments.into_iter().collect();
+        let mut named = arguments.named;
         for parameter in kernel.parameters() {
             let name = parameter.name.as_str();
             if named.iter().all(|(other, _)| *other != name)

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use lab_device::emulator::{Finding, Landing, Options as EmulatorOptions, Order};
-use lab_device::{DType, Device, DeviceKind, Mode, Selector};
+use lab_device::{DType, Device, DeviceKind, KernelSource, Mode, Selector};
 use rayon::prelude::*;
 
 use crate::{Comparison, Dims, Error, Expected, Mistake, Problem, Stage, Version, compare, run};
@@ -375,6 +375,26 @@ pub struct Suite {
     pub stage: &'static str,
     /// What must hold.
     pub checks: &'static [Check],
+    /// Kernel files of its own, which no stage has.
+    pub kernels: &'static [&'static KernelSource],
+    /// The directory of the crate, from the workspace's root, where it has kernels: `shared/models/lstm`.
+    pub home: &'static str,
+}
+
+impl Suite {
+    /// Of a crate without kernels of its own.
+    pub const fn new(name: &'static str, stage: &'static str, checks: &'static [Check]) -> Self {
+        Self { name, stage, checks, kernels: &[], home: "" }
+    }
+
+    /// With these kernels, of the crate in this directory.
+    pub const fn with_kernels(
+        self,
+        home: &'static str,
+        kernels: &'static [&'static KernelSource],
+    ) -> Self {
+        Self { kernels, home, ..self }
+    }
 }
 
 /// Runs checks on a device; the message of each that failed.

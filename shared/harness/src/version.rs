@@ -4,8 +4,8 @@ use lab_device::{Arithmetic, DType, Device, KernelSource};
 
 use crate::compare::Magnitudes;
 use crate::{
-    Dims, Error, Expected, Host, Info, Options, Plan, Prepared, Problem, Reference, Request,
-    Tensors, Tiling,
+    Dims, Error, Expected, Host, Info, Options, Plan, Preference, Prepared, Problem, Reference,
+    Request, Tensors, Tiling,
 };
 
 /// What a problem costs at least.
@@ -40,6 +40,10 @@ pub trait Version: Sync {
     /// Whether its time is told as that of a replayed graph as well: by default as the family's.
     fn replayed(&self) -> bool {
         self.info().family.replayed()
+    }
+    /// Its place among the versions that an operation chooses from; none where it runs by its name alone.
+    fn preference(&self) -> Option<Preference> {
+        None
     }
     /// What must come of it under these options.
     fn expected(&self, _options: &Options) -> Expected {

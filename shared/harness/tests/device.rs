@@ -9,6 +9,12 @@ use lab_harness::{
     device_checks, map_checks, overlap_checks,
 };
 
+mod kernels {
+    // SAFETY: the slots below have the elements that their kernels are told of.
+    pub(crate) const PROMISE: lab_device::LaunchPromise =
+        unsafe { lab_device::LaunchPromise::new() };
+}
+
 #[test]
 fn the_device_layer() {
     assert_checks(device_checks::CHECKS);
@@ -76,6 +82,30 @@ fn what_a_launch_does_too_early_is_found() {
     let mut binding = without_a_wait(true, true, false);
     let mut graph = binding.graph().unwrap();
     assert!(!found(graph.launch()) && !found(graph.launch()));
+}
+
+/// A kernel is `Send` and `Sync`: that is why [`lab_device::Kernel::set_global`] is unsafe, and a launch by several threads is not.
+#[test]
+fn several_threads_launch_one_kernel() {
+    const N: usize = 64;
+    let device = Device::emulator_in(Mode::Checked).unwrap();
+    let fill = &device.kernel(&device_checks::kernels::DEVICE, "fill<float>").unwrap();
+    let filled = |value: f32| {
+        let mut plan = Plan::new(&device);
+        let x = plan.output("x", DType::F32, &[N]);
+        let all = arguments![x, value, n: N];
+        plan.launch(fill, Launch::new(1, N as u32), all).unwrap();
+        let mut binding = plan.bind().finish().unwrap();
+        (0..20).for_each(|_| binding.run().unwrap());
+        binding.read(x).unwrap().values()
+    };
+    let filled = &filled;
+    std::thread::scope(|scope| {
+        let all = [1f32, 2.0, 3.0].map(|value| (value, scope.spawn(move || filled(value))));
+        for (value, thread) in all {
+            assert_eq!(thread.join().unwrap(), vec![f64::from(value); N]);
+        }
+    });
 }
 
 /// A launch reads scratch that was filled when it was bound, and that no launch writes. Unless the plan keeps it, the scratch's

@@ -11,6 +11,11 @@
 //! `lab list` prints. `build` writes `$OUT_DIR/kernels.rs`, which defines one `KernelSource` a file, named after it; the
 //! stage says `include!(concat!(env!("OUT_DIR"), "/kernels.rs"));`.
 //!
+//! Embedded C++ is foreign code, and so the generated file has the crate's only `unsafe`: each file is loaded and run as the
+//! crate's own code is, and `PROMISE` says of the crate's launches that they stay within their memory (`lab_device::LaunchPromise`). A
+//! crate that allows no unsafe code besides says `#![deny(unsafe_code)]`, and `#[allow(unsafe_code)]` at the module that includes
+//! the file.
+//!
 //! # What is embedded, and what is compiled when it is first used
 //!
 //! Each file has two objects: a plain one, and one for the emulator's checks. A command needs few of them, and all take
@@ -183,7 +188,8 @@ impl Stage {
             writeln!(
                 generated,
                 "/// `{file}`.
-pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {{
+// SAFETY: the objects are made of this text, with these names, by this build or as it says how.
+pub static {constant}: ::lab_device::KernelSource = unsafe {{ ::lab_device::KernelSource::new(::lab_device::KernelFile {{
     crate_name: {crate_name:?},
     name: {stem:?},
     file: {file:?},
@@ -198,14 +204,18 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
     plain: {plain},
     checked: {checked},
     kept_in: {kept_in:?},
-}};"
+}}) }};"
             )
             .expect("writing to a string");
             all.push(format!("&{constant}"));
         }
         writeln!(
             generated,
-            "/// Every kernel file of this stage.\npub static KERNELS: &[&::lab_device::KernelSource] = &[{}];",
+            "/// What this crate promises of its launches.
+#[allow(dead_code)] // of a crate that makes none
+// SAFETY: this crate gives its kernels numbers with which they stay within the memory of its slots, and checks what others bring.
+pub(crate) const PROMISE: ::lab_device::LaunchPromise = unsafe {{ ::lab_device::LaunchPromise::new() }};
+/// Every kernel file of this stage.\npub static KERNELS: &[&::lab_device::KernelSource] = &[{}];",
             all.join(", ")
         )
         .expect("writing to a string");

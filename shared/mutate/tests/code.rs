@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use lab_device::{KernelSource, Object};
+use lab_device::{KernelFile, KernelSource, Object};
 use lab_mutate::{Bugs, Code, Codes, How, Judge, Sources, Verdict, Workspace};
 
 const HEADER: &str = "__device__ int used(int i) { return i < 0 ? 0 : 2 * i; }
@@ -18,21 +18,25 @@ __global__ void f(int* x, int n) {
 }
 ";
 
-static SOURCE: KernelSource = KernelSource {
-    crate_name: "demo",
-    name: "f",
-    file: "kernels/f.cu",
-    place: "stages/demo/kernels/f.cu",
-    source: KERNEL,
-    headers: &[("lab/twice.cuh", HEADER)],
-    instantiations: &["f"],
-    templates: &[],
-    globals: &[],
-    least_arch: "",
-    spills: 0,
-    plain: Object::embedded(&[]),
-    checked: Object::embedded(&[]),
-    kept_in: "",
+static SOURCE: KernelSource = {
+    let file = KernelFile {
+        crate_name: "demo",
+        name: "f",
+        file: "kernels/f.cu",
+        place: "stages/demo/kernels/f.cu",
+        source: KERNEL,
+        headers: &[("lab/twice.cuh", HEADER)],
+        instantiations: &["f"],
+        templates: &[],
+        globals: &[],
+        least_arch: "",
+        spills: 0,
+        plain: Object::embedded(&[]),
+        checked: Object::embedded(&[]),
+        kept_in: "",
+    };
+    // SAFETY: its objects are empty: nothing is loaded.
+    unsafe { KernelSource::new(file) }
 };
 
 fn tree() -> (tempfile::TempDir, Sources) {

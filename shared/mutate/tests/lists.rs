@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lab_device::{KernelSource, Object};
+use lab_device::{KernelFile, KernelSource, Object};
 use lab_mutate::{Bugs, Catch, Equivalents, Error, Exercise, Mutant, Sources, Workspace, mutants};
 
 const HEADER: &str = "__device__ int twice(int i) { return i < 0 ? 0 : 2 * i; }\n";
@@ -12,21 +12,25 @@ __global__ void f(int* x, int n) { if (0 < n) x[0] = twice(n); }
 __global__ void g(int* x, int n) { if (0 < n) x[1] = twice(n); }
 ";
 
-static SOURCE: KernelSource = KernelSource {
-    crate_name: "demo",
-    name: "f",
-    file: "kernels/f.cu",
-    place: "stages/demo/kernels/f.cu",
-    source: KERNEL,
-    headers: &[("lab/twice.cuh", HEADER), ("lab/other.cuh", "")],
-    instantiations: &["f", "g"],
-    templates: &[],
-    globals: &[],
-    least_arch: "",
-    spills: 0,
-    plain: Object::embedded(&[]),
-    checked: Object::embedded(&[]),
-    kept_in: "",
+static SOURCE: KernelSource = {
+    let file = KernelFile {
+        crate_name: "demo",
+        name: "f",
+        file: "kernels/f.cu",
+        place: "stages/demo/kernels/f.cu",
+        source: KERNEL,
+        headers: &[("lab/twice.cuh", HEADER), ("lab/other.cuh", "")],
+        instantiations: &["f", "g"],
+        templates: &[],
+        globals: &[],
+        least_arch: "",
+        spills: 0,
+        plain: Object::embedded(&[]),
+        checked: Object::embedded(&[]),
+        kept_in: "",
+    };
+    // SAFETY: its objects are empty: nothing is loaded.
+    unsafe { KernelSource::new(file) }
 };
 
 fn tree() -> (tempfile::TempDir, Sources) {

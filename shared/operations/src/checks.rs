@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The checks of this crate. Their kernels are those of the vLSTM's stages.
-pub static SUITE: Suite = Suite { name: "lab-operations", stage: "vlstm_fwbw_v4", checks: CHECKS };
+pub static SUITE: Suite = Suite::new("lab-operations", "vlstm_fwbw_v4", CHECKS);
 
 static CHECKS: &[Check] = &[
     Check::new("layers_of_one_plan_are_right", layers_of_one_plan_are_right),

@@ -40,37 +40,32 @@ pub fn needed_arch(version: &dyn Version, stage: &Stage, device: &Device) -> Opt
     all.iter().find(|source| !source.runs_on(arch)).map(|source| source.least_arch)
 }
 
-macro_rules! candidates {
-    ($($stage:ident: $($version:ident $([$n:literal])?),+;)+) => {
-        &[$($(Candidate { version: &$stage::$version$([$n])?, stage: &$stage::STAGE }),+),+]
-    };
+/// Stages whose versions operations choose from, each in the order that its versions say: [`Version::preference`].
+static STAGES: &[&Stage] = &[
+    &vlstm_fw_v1::STAGE,
+    &vlstm_fw_v3::STAGE,
+    &vlstm_fw_v4::STAGE,
+    &vlstm_fwbw_v0::STAGE,
+    &vlstm_fwbw_v1::STAGE,
+    &vlstm_fwbw_v3::STAGE,
+    &vlstm_fwbw_v4::STAGE,
+    &vlstm_step::STAGE,
+    &lstm_fused::STAGE,
+    &slstm_fused::STAGE,
+    &attention::STAGE,
+];
+
+/// The versions of a family, in the order that they prefer on this kind of device.
+fn candidates(family: &str, kind: DeviceKind) -> Vec<Candidate> {
+    let all = STAGES
+        .iter()
+        .flat_map(|&stage| stage.versions.iter().map(move |&version| Candidate { version, stage }));
+    let of_family = all.filter(|c| c.version.info().family.name() == family);
+    let mut placed: Vec<(u32, Candidate)> =
+        of_family.filter_map(|c| Some((c.version.preference()?.on(kind), c))).collect();
+    placed.sort_by_key(|(place, _)| *place);
+    placed.into_iter().map(|(_, candidate)| candidate).collect()
 }
-
-static FORWARD: &[Candidate] = candidates! {
-    vlstm_fw_v4: SEGMENTED, ROLES, WIDE, STEPS;
-    vlstm_fw_v3: LONG, CHUNKS;
-    vlstm_fw_v1: ONLINE;
-};
-
-static GRADIENTS: &[Candidate] = candidates! {
-    vlstm_fwbw_v4: SEGMENTED, TOGETHER, WIDE, WALKS;
-    vlstm_fwbw_v3: CARRIED, TOGETHER, LONG, CHUNKS;
-    vlstm_fwbw_v1: AHEAD, TWINS, ROWS;
-    vlstm_fwbw_v0: FLAGS, GRID_SYNC;
-};
-
-/// Of sequences of unlike lengths, one behind the other.
-static PACKED_FORWARD: &[Candidate] = candidates! {
-    vlstm_fw_v4: PACKED;
-};
-
-static PACKED_GRADIENTS: &[Candidate] = candidates! {
-    vlstm_fwbw_v4: PACKED;
-};
-
-static STEP: &[Candidate] = candidates! {
-    vlstm_step: SLICES, PACKS, RING, SIMPLE;
-};
 
 impl Pass {
     /// The pass of that name.
@@ -86,56 +81,28 @@ impl Pass {
         }
     }
 
-    /// Its versions, those first that a GPU should run: the fastest of the records in `benches/history`, then those
-    /// that take more sizes and types, or run on older GPUs.
-    pub fn candidates(self) -> &'static [Candidate] {
+    /// Its family, and that of sequences of unlike lengths.
+    fn families(self) -> [&'static str; 2] {
         match self {
-            Self::Forward => FORWARD,
-            Self::Gradients => GRADIENTS,
-            Self::Step => STEP,
+            Self::Forward => ["vlstm_fw", "vlstm_fw_packed"],
+            Self::Gradients => ["vlstm_fwbw", "vlstm_fwbw_packed"],
+            Self::Step => ["vlstm_step", "vlstm_step_packed"],
         }
+    }
+
+    /// Its versions, those first that a GPU should run.
+    pub fn candidates(self) -> Vec<Candidate> {
+        candidates(self.families()[0], DeviceKind::Cuda)
     }
 
     /// Those that take sequences of unlike lengths, with the tensor `cu_seqlens`, which no other takes.
-    pub fn packed_candidates(self) -> &'static [Candidate] {
-        match self {
-            Self::Forward => PACKED_FORWARD,
-            Self::Gradients => PACKED_GRADIENTS,
-            Self::Step => &[],
-        }
-    }
-
-    /// Those for tensors of these shapes.
-    fn candidates_for(self, shapes: &Shapes) -> &'static [Candidate] {
-        if shapes.contains_key("cu_seqlens") { self.packed_candidates() } else { self.candidates() }
-    }
-
-    /// The same in the order of the emulator's time.
-    fn on_emulator(self, shapes: &Shapes) -> Vec<&'static Candidate> {
-        let mut all: Vec<_> = self.candidates_for(shapes).iter().collect();
-        all.sort_by_key(|c| {
-            let name = c.version.info().full_name();
-            EMULATED_FIRST.iter().position(|first| *first == name).unwrap_or(EMULATED_FIRST.len())
-        });
-        all
+    pub fn packed_candidates(self) -> Vec<Candidate> {
+        candidates(self.families()[1], DeviceKind::Cuda)
     }
 }
 
-/// What the emulator takes the least time for at heads of 32 to 256 columns and some hundred positions, the first that
-/// suits: without a state all pairs, one thread a pair; with one the walks, whose launches are fewest.
-const EMULATED_FIRST: &[&str] = &[
-    "vlstm_fw_v1:online",
-    "vlstm_fw_v4:v1_roles",
-    "vlstm_fw_v3:v0_chunks",
-    "vlstm_fwbw_v0:flags",
-    "vlstm_fwbw_v1:ahead",
-    "vlstm_fwbw_v4:v1_together",
-    "vlstm_fwbw_v3:v0_chunks",
-    "vlstm_step:v0_simple",
-];
-
 /// The version that runs a pass on a device, for tensors of these shapes and under these options, each `name=value`:
-/// the first of [`Pass::candidates`] that takes all of it, or the one of this name.
+/// the first of its versions, in the order that they prefer there, that takes all of it, or the one of this name.
 ///
 /// # Errors
 /// The name is no candidate's; or none takes the call: what the one of that name, or else each of them, says.
@@ -146,29 +113,9 @@ pub fn choose(
     options: &[String],
     name: Option<&str>,
 ) -> Result<&'static dyn Version, Error> {
-    let order: Vec<&'static Candidate> = match device.kind() {
-        DeviceKind::Cuda => pass.candidates_for(shapes).iter().collect(),
-        DeviceKind::Emulator => pass.on_emulator(shapes),
-    };
-    choose_among(&order, device, shapes, options, name)
+    let family = pass.families()[usize::from(shapes.contains_key("cu_seqlens"))];
+    choose_of(family, device, shapes, options, name)
 }
-
-/// The versions of softmax attention, those first that a GPU should run.
-static ATTENTION: &[Candidate] = candidates! {
-    attention: TURNS, WGMMA, MMA, ONLINE, SCORES;
-};
-
-static ATTENTION_GRADIENTS: &[Candidate] = candidates! {
-    attention: WGMMA_BACK, MMA_BACK, SCORES_BACK;
-};
-
-static PACKED_ATTENTION: &[Candidate] = candidates! {
-    attention: PACKED;
-};
-
-static PACKED_ATTENTION_GRADIENTS: &[Candidate] = candidates! {
-    attention: PACKED_BACK;
-};
 
 /// The same for softmax attention: its forward pass alone, or with the gradients. Packed sequences have a tensor `cu_seqlens`.
 ///
@@ -181,18 +128,14 @@ pub fn choose_attention(
     options: &[String],
     name: Option<&str>,
 ) -> Result<&'static dyn Version, Error> {
-    let all = match (shapes.contains_key("cu_seqlens"), gradients) {
-        (false, false) => ATTENTION,
-        (false, true) => ATTENTION_GRADIENTS,
-        (true, false) => PACKED_ATTENTION,
-        (true, true) => PACKED_ATTENTION_GRADIENTS,
+    let family = match (shapes.contains_key("cu_seqlens"), gradients) {
+        (false, false) => "attention",
+        (false, true) => "attention_fwbw",
+        (true, false) => "attention_packed",
+        (true, true) => "attention_fwbw_packed",
     };
-    choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, options, name)
+    choose_of(family, device, shapes, options, name)
 }
-
-static ATTENTION_STEP: &[Candidate] = candidates! {
-    attention: STEP_SPLIT, STEP;
-};
 
 /// The same for one position over a cache.
 ///
@@ -204,25 +147,8 @@ pub fn choose_attention_step(
     options: &[String],
     name: Option<&str>,
 ) -> Result<&'static dyn Version, Error> {
-    choose_among(&ATTENTION_STEP.iter().collect::<Vec<_>>(), device, shapes, options, name)
+    choose_of("attention_step", device, shapes, options, name)
 }
-
-/// The versions of the LSTM and of the sLSTM, likewise.
-static LSTM: &[Candidate] = candidates! {
-    lstm_fused: TENSOR, FORWARD[1], FORWARD[0];
-};
-
-static LSTM_GRADIENTS: &[Candidate] = candidates! {
-    lstm_fused: TENSOR_BACK, SEQUENCE, CELL;
-};
-
-static SLSTM: &[Candidate] = candidates! {
-    slstm_fused: FORWARD[1], FORWARD[0];
-};
-
-static SLSTM_GRADIENTS: &[Candidate] = candidates! {
-    slstm_fused: HEADS, CELL;
-};
 
 /// The same for a recurrence.
 pub(crate) fn choose_recurrent(
@@ -232,25 +158,28 @@ pub(crate) fn choose_recurrent(
     shapes: &Shapes,
     name: Option<&str>,
 ) -> Result<&'static dyn Version, Error> {
-    let all = match (cell, gradients) {
-        (RecurrentCell::Lstm, false) => LSTM,
-        (RecurrentCell::Lstm, true) => LSTM_GRADIENTS,
-        (RecurrentCell::Slstm, false) => SLSTM,
-        (RecurrentCell::Slstm, true) => SLSTM_GRADIENTS,
-        // A network of one layer, which no version is.
-        (RecurrentCell::Gru, _) => &[],
+    let family = match (cell, gradients) {
+        (RecurrentCell::Lstm, false) => "lstm_fw",
+        (RecurrentCell::Lstm, true) => "lstm",
+        (RecurrentCell::Slstm, false) => "slstm_fw",
+        (RecurrentCell::Slstm, true) => "slstm",
+        (RecurrentCell::Gru, _) => {
+            let of_network = "a cell that versions are of: a GRU is a network of one layer";
+            return Err(Error::bad("cell", of_network, "a GRU"));
+        }
     };
-    choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, &[], name)
+    choose_of(family, device, shapes, &[], name)
 }
 
-/// The first of these that takes all of it, or the one of this name.
-fn choose_among(
-    order: &[&'static Candidate],
+/// The first version of a family that takes all of it, or the one of this name.
+fn choose_of(
+    family: &str,
     device: &Device,
     shapes: &Shapes,
     options: &[String],
     name: Option<&str>,
 ) -> Result<&'static dyn Version, Error> {
+    let order = candidates(family, device.kind());
     let suits = |candidate: &Candidate| {
         let info = candidate.version.info();
         let options = Options::parse(options, info)?;
@@ -274,7 +203,7 @@ fn choose_among(
     let mut reasons = Vec::new();
     // A type that only others take says less than a size that one of its own does not.
     let dtype = shapes.get("q").map(|q| q.dtype);
-    let takes = |c: &&&Candidate| dtype.is_none_or(|d| c.version.info().dtypes.contains(&d));
+    let takes = |c: &&Candidate| dtype.is_none_or(|d| c.version.info().dtypes.contains(&d));
     let of_type: Vec<_> = order.iter().filter(takes).collect();
     for candidate in if of_type.is_empty() { order.iter().collect() } else { of_type } {
         match suits(candidate) {
@@ -287,6 +216,8 @@ fn choose_among(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use lab_device::DType;
     use lab_harness::Shape;
 
@@ -328,6 +259,46 @@ mod tests {
             said.starts_with("version: expected auto or one of vlstm_fw_v1:online, "),
             "{said}"
         );
+    }
+
+    /// Of two in one place it would be chance which one runs.
+    #[test]
+    fn no_two_versions_prefer_the_same_place() {
+        let families: BTreeSet<&str> = STAGES
+            .iter()
+            .flat_map(|stage| stage.versions)
+            .filter(|version| version.preference().is_some())
+            .map(|version| version.info().family.name())
+            .collect();
+        assert!(families.len() > 10, "{families:?}");
+        for family in families {
+            for kind in [DeviceKind::Cuda, DeviceKind::Emulator] {
+                let all = candidates(family, kind);
+                let places = all.iter().map(|c| c.version.preference().map(|p| p.on(kind)));
+                assert_eq!(places.collect::<BTreeSet<_>>().len(), all.len(), "{family}, {kind:?}");
+            }
+        }
+    }
+
+    /// A family that has another name than a pass asks for would have no version.
+    #[test]
+    fn each_pass_has_versions() {
+        for pass in [Pass::Forward, Pass::Gradients, Pass::Step] {
+            assert!(!pass.candidates().is_empty(), "{pass:?}");
+            assert_eq!(pass.packed_candidates().is_empty(), pass == Pass::Step, "{pass:?}");
+        }
+        for family in [
+            ["attention", "attention_fwbw"],
+            ["attention_packed", "attention_fwbw_packed"],
+            ["lstm", "lstm_fw"],
+            ["slstm", "slstm_fw"],
+        ] {
+            assert!(
+                family.iter().all(|f| !candidates(f, DeviceKind::Cuda).is_empty()),
+                "{family:?}"
+            );
+        }
+        assert!(!candidates("attention_step", DeviceKind::Cuda).is_empty());
     }
 
     #[test]

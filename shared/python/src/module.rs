@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use lab_calls::{Candidate, Pass, Planned, Rooms, Training, device, mlp, run_away};
-use lab_device::DType;
+use lab_device::{DType, DeviceKind};
 use lab_harness::plan::SlotKind;
 use lab_harness::{Error, Info, Shape, Shapes, Version as _};
 use lstm_fused::Network;
@@ -109,7 +109,7 @@ impl Plan {
         py: Python<'_>,
         addresses: Vec<u64>,
     ) -> PyResult<HashMap<&'static str, Vec<f64>>> {
-        // SAFETY: as `run`.
+        // SAFETY: whoever calls from Python gives addresses of memory that is as large as the slots, and keeps it for as long.
         away(py, true, || unsafe { self.planned.reference(&addresses) }.into_iter().collect())
     }
 
@@ -254,7 +254,7 @@ fn versions() -> HashMap<&'static str, Vec<Described>> {
         let dtypes = info.dtypes.iter().map(|dtype| dtype.name()).collect();
         (info.full_name(), info.change, dtypes)
     };
-    let of = |all: &[Candidate]| all.iter().map(|c| described(c.version.info())).collect();
+    let of = |all: Vec<Candidate>| all.iter().map(|c| described(c.version.info())).collect();
     let passes = [
         ("forward", Pass::Forward.candidates()),
         ("gradients", Pass::Gradients.candidates()),
@@ -265,11 +265,11 @@ fn versions() -> HashMap<&'static str, Vec<Described>> {
     let mut all: HashMap<_, Vec<_>> =
         passes.into_iter().map(|(name, candidates)| (name, of(candidates))).collect();
     // The parameters are f32; what is said here is of what the products are made.
-    let of_mlp = mlp::VERSIONS.map(|version| {
+    let of_mlp = mlp::versions(DeviceKind::Cuda).into_iter().map(|version| {
         let (name, change, _) = described(version.info());
         (name, change, vec![version.products(DType::F32).name()])
     });
-    all.insert("mlp", of_mlp.into());
+    all.insert("mlp", of_mlp.collect());
     all
 }
 

@@ -3,7 +3,7 @@
 //! The equations are those of `lab_reference::attention`. Versions of the forward pass: scores in memory, a running
 //! maximum, tensor cores. Of both passes: scores in memory, tensor cores. The last of either take packed sequences.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
 use lab_families::attention::{self, CAUSAL, Slots, group_of, is_causal, sizes, sizes_of};
@@ -11,7 +11,9 @@ use lab_families::packed::packed_sequences;
 use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+};
 
 mod checks;
 mod step;
@@ -19,9 +21,9 @@ mod step;
 use checks::packed_is_as_a_batch;
 pub use step::{STEP, STEP_SPLIT};
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -322,6 +324,22 @@ impl Version for Attention {
         &self.info
     }
 
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v6_turns" => Preference::new(10),
+            "v5_wgmma" => Preference::new(20),
+            "v2_mma" => Preference::new(30),
+            "v1_online" => Preference::new(40),
+            "v0_scores" => Preference::new(50),
+            "v7_wgmma_back" => Preference::new(10),
+            "v4_mma_back" => Preference::new(20),
+            "v3_scores_back" => Preference::new(30),
+            "v8_packed" => Preference::new(10),
+            "v9_packed_back" => Preference::new(10),
+            _ => return None,
+        })
+    }
+
     fn sources(&self) -> Vec<&'static KernelSource> {
         match (self.way, self.is_backward()) {
             (Way::Scores, _) => vec![&kernels::SCORES],
@@ -474,7 +492,7 @@ impl Pass {
         let launch = |plan: &mut Plan, name: &str, blocks: usize, scope: &Scope| {
             let kernel = plan.device().kernel(source, name)?;
             let grid = kernel.grid([blocks_of(blocks)?, 1, 1])?;
-            plan.launch_in(scope, &kernel, grid, [])
+            plan.launch_in(scope, &kernel, grid, arguments![])
         };
         let squares = |columns: usize| s.div_ceil(SIDE) * columns.div_ceil(SIDE);
         let (of_pairs, of_rows) = (heads * squares(s), rows.div_ceil(ROWS_A_BLOCK));
@@ -515,7 +533,7 @@ impl Pass {
         let scope = self.scope(slots).with(arguments![tiles]);
         let kernel = plan.device().load(instance)?;
         let grid = kernel.grid([blocks_of(self.heads * tiles)?, 1, 1])?;
-        plan.launch_in(&scope, &kernel, grid, [])
+        plan.launch_in(&scope, &kernel, grid, arguments![])
     }
 
     /// A block for 64 rows a warpgroup of each head, or as many blocks as run at once.
@@ -546,11 +564,11 @@ impl Pass {
             NH: self.heads_a_sequence,
         ]);
         if !stays {
-            return plan.launch_in(&scope, &kernel, launch, []);
+            return plan.launch_in(&scope, &kernel, launch, arguments![]);
         }
         // The kernel leaves it at 0.
         let counter = plan.zeros(DType::U32, 1);
-        plan.launch_in(&scope.with(arguments![counter]), &kernel, launch, [])
+        plan.launch_in(&scope.with(arguments![counter]), &kernel, launch, arguments![])
     }
 
     /// Tiles of so many rows of a head. Packed sequences begin one each: kernels/packed.cuh.
@@ -617,7 +635,7 @@ impl Pass {
         let rows_a_block = instance.size("THREADS") / instance.size("LANES");
         let kernel = plan.device().load(instance)?;
         let blocks = blocks_of((heads * length).div_ceil(rows_a_block))?;
-        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])?;
         Ok(scope)
     }
 
@@ -632,7 +650,7 @@ impl Pass {
         for (instance, heads) in [(keys, heads / self.group), (queries, heads)] {
             let kernel = plan.device().load(instance)?;
             let grid = kernel.grid([blocks_of(heads * tiles)?, 1, 1])?;
-            plan.launch_in(&scope, &kernel, grid, [])?;
+            plan.launch_in(&scope, &kernel, grid, arguments![])?;
         }
         Ok(())
     }
@@ -669,7 +687,7 @@ impl Pass {
                 together: (self.together() / shared).max(1),
                 NH: nh / shared,
             ]);
-            plan.launch_in(&scope, &kernel, launch, [])?;
+            plan.launch_in(&scope, &kernel, launch, arguments![])?;
         }
         Ok(())
     }

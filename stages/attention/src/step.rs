@@ -6,8 +6,8 @@ use lab_harness::plan::Scope;
 use lab_harness::suite::VersionCheck;
 use lab_harness::tensor::tensors;
 use lab_harness::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Tensor,
-    Tensors, Version, arguments, compare, run, version_checks,
+    Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Preference, Problem,
+    Request, Tensor, Tensors, Version, arguments, compare, run, version_checks,
 };
 use lab_reference::attention_step::{Sizes, attention_step, magnitudes};
 
@@ -175,6 +175,14 @@ impl Version for Step {
         &self.info
     }
 
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "step_split" => Preference::new(10),
+            "step" => Preference::new(20),
+            _ => return None,
+        })
+    }
+
     fn sources(&self) -> Vec<&'static KernelSource> {
         match self.way {
             Way::Whole => vec![&kernels::STEP],
@@ -216,7 +224,7 @@ impl Version for Step {
             let name = format!("attention_step<{}, 128>", request.dtype.cpp());
             let kernel = device.kernel(&kernels::STEP, &name)?;
             let grid = kernel.grid([blocks_of(b * nh)?, 1, 1])?;
-            plan.launch_in(&scope, &kernel, grid, [])?;
+            plan.launch_in(&scope, &kernel, grid, arguments![])?;
             return Ok(plan);
         }
         let has_room = |i: &Instance| i.has("T", request.dtype.cpp()) && columns <= i.size("ROOM");
@@ -231,7 +239,12 @@ impl Version for Step {
         let rows = plan.scratch(DType::F32, 2 * b * nh * splits);
         let tickets = plan.zeros(DType::U32, caches);
         let grid = kernel.grid([blocks_of(caches * splits)?, 1, 1])?;
-        plan.launch_in(&scope.with(arguments![sums, rows, tickets, splits]), &kernel, grid, [])?;
+        plan.launch_in(
+            &scope.with(arguments![sums, rows, tickets, splits]),
+            &kernel,
+            grid,
+            arguments![],
+        )?;
         Ok(plan)
     }
 }

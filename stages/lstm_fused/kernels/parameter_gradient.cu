@@ -1,5 +1,5 @@
 // The gradients by the weights and biases, from da of all steps, and those of the linear layer on top of
-// the network (head.cu), all in one launch.
+// the network, where one is trained (shared/models/lstm), all in one launch.
 //
 //   dW_ih = Σ_r da_rᵀ x_r        dW_hh = Σ_r da_rᵀ h_before(r)        db = Σ_r da_r
 //   dW_head = Σ_r dz_rᵀ y_r      db_head = Σ_r dz_r                   loss = Σ_r loss_r

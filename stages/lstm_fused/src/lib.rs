@@ -11,7 +11,7 @@
 //! The equations are those of [`lab_reference::lstm`]; Hochreiter & Schmidhuber 1997, Gers et al.
 //! 2000, Greff et al. 2017 (arXiv 1503.04069).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod checks;
 mod direction;
@@ -22,7 +22,9 @@ mod way;
 use lab_device::{DType, Device, KernelSource};
 use lab_families::lstm::{self, sizes, sizes_of};
 use lab_harness::compare::unit;
-use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
+use lab_harness::{
+    Dim, Dims, Error, Family, Info, Output, Plan, Preference, Request, Stage, Version,
+};
 pub use lab_reference::lstm::{Cell, Network};
 pub use network::{Lstm, Pass};
 pub use way::Way;
@@ -32,15 +34,14 @@ pub mod launches {
     //! [`Lstm::backward`](crate::Lstm::backward) within a larger plan.
 
     pub use crate::direction::{
-        Direction, HeadSums, MOST_TENSOR_OUTPUTS, Sizes, States, TensorHead, Upstream, blocks,
-        kernel,
+        Direction, HeadSums, Sizes, States, Upstream, blocks, check_halves, kernel, product,
     };
     pub use crate::network::Layers;
 }
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -428,6 +429,18 @@ pub static STAGE: Stage = Stage {
 impl Version for Fused {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v3_tensor" => Preference::new(10),
+            "v1_sequence" => Preference::new(20),
+            "v0_cell" => Preference::new(30),
+            "v3_tensor_fw" => Preference::new(10),
+            "v1_sequence_fw" => Preference::new(20),
+            "v0_cell_fw" => Preference::new(30),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use lab_device::{Buffer, DType, Device, Element, cublas};
-use lab_harness::record::Products;
+use lab_harness::Products;
 use lab_harness::request::shapes_of;
 use lab_harness::{Error, Options, Peer, PeerInfo, Place, Prepared, Tensor, Tensors, Version};
 

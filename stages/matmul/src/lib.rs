@@ -28,9 +28,9 @@ pub use versions::{
     WGMMA, WIDE,
 };
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 

@@ -1,12 +1,12 @@
 //! The launches of a step of B pairs.
 
-use lab_device::{DType, Device};
+use lab_device::{DType, Device, LaunchPromise};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Error, Tensor, arguments};
 use lab_reference::mlp::Sizes;
 
-use crate::kernels::V1_BATCH;
+use crate::kernels::{PROMISE, V1_BATCH};
 use crate::recomputed::Recomputed;
 use crate::shared::{HiddenGradients, LARGE, PLACES, SMALL, Shared, Use};
 use crate::steps::{StepsPlan, blocks, load_kernel};
@@ -85,9 +85,11 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// With room for B pairs, and no launch yet. emb, w1, b1, w2 and b2 are in `parameters`.
+    /// With room for B pairs, and no launch yet. emb, w1, b1, w2 and b2 are in `parameters`. Whoever calls for launches promises that
+    /// these slots have the elements that the sizes say, and that of the text each of the order's pairs is there.
     pub fn new(
         plan: &mut Plan,
+        _promise: LaunchPromise,
         sizes: Sizes,
         batch: usize,
         pairs: Pairs,
@@ -188,7 +190,7 @@ impl Batch {
             Left::Recomputed(_) => Recomputed::load_merge(plan.device())?,
         };
         let launch = kernel.grid([blocks(self.shared.batch, 1), 1, 1])?;
-        plan.launch_in(&self.shared.scope, &kernel, launch, [])
+        plan.launch_in(&self.shared.scope, &kernel, launch, arguments![])
     }
 
     fn add_logits_in_f32(&self, plan: &mut Plan) -> Result<(), Error> {
@@ -197,7 +199,7 @@ impl Batch {
         let rows = self.shared.tile_rows(plan.device(), batch, vocabulary, 1);
         let logits = self.shared.load_kernel(plan.device(), "logits", &format!("{rows}, "))?;
         let grid = [blocks(vocabulary, LARGE), blocks(batch, rows), 1];
-        plan.launch_in(&self.shared.scope, &logits, logits.grid(grid)?, [])
+        plan.launch_in(&self.shared.scope, &logits, logits.grid(grid)?, arguments![])
     }
 
     /// In how many parts V is cut, so that all blocks run at once, and tokens of a part. Tiles have `rows` rows.
@@ -286,7 +288,7 @@ pub(crate) fn add_steps(run: &mut StepsPlan, products: Products) -> Result<(), E
         losses: run.losses,
     };
     plan.zero(pairs.counts);
-    let step = Batch::new(plan, sizes, batch, pairs, parameters, products);
+    let step = Batch::new(plan, PROMISE, sizes, batch, pairs, parameters, products);
     step.add_rounding(plan)?;
     let before = plan.len();
     step.add_logits(plan)?;

@@ -6,7 +6,7 @@
 //!
 //! A version is a way to make N such steps of B pairs each.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod batch;
 mod checks;
@@ -23,8 +23,8 @@ use lab_device::{Arithmetic, DType, Device, KernelSource};
 use lab_families::mlp::{self, sizes};
 use lab_harness::compare::{unit, unit_roundoff};
 use lab_harness::{
-    Dim, Dims, Error, Info, Magnitudes, Options, Output, Plan, Prepared, Reference, Request, Stage,
-    Tensors, Version,
+    Dim, Dims, Error, Info, Magnitudes, Options, Output, Plan, Preference, Prepared, Reference,
+    Request, Stage, Tensors, Version,
 };
 pub use lab_reference::mlp::Sizes;
 
@@ -40,9 +40,9 @@ pub mod launches {
     pub use crate::steps::{blocks, load_kernel};
 }
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -422,6 +422,18 @@ impl Fused {
 impl Version for Fused {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v2_resident" => Preference::new(10).on_emulator(50),
+            "v1_batch" => Preference::new(20),
+            "v3_wgmma" => Preference::new(30).on_emulator(40),
+            "v1_tensor" => Preference::new(40).on_emulator(30),
+            "v1_recomputed" => Preference::new(50).on_emulator(60),
+            "v0_sample" => Preference::new(60).on_emulator(10),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

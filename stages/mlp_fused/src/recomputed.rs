@@ -80,7 +80,7 @@ impl Shared {
         self.add_hidden(plan)?;
         let attend = plan.device().load(tile)?;
         let launch = attend.grid([blocks(self.batch, tile.size("OWN")), blocks(splits, 1), 1])?;
-        plan.launch_in(&self.scope, &attend, launch, [])
+        plan.launch_in(&self.scope, &attend, launch, arguments![])
     }
 
     /// Adds the launch that makes the logits again and moves w2 and b2. da and dx, for the launch that
@@ -97,7 +97,7 @@ impl Shared {
         let rows = self.sizes.vocabulary.div_ceil(tile.size("OWN"));
         let kernel = plan.device().load(tile)?;
         let launch = kernel.grid([blocks(self.input_tiles() + rows, 1), 1, 1])?;
-        plan.launch_in(&self.scope, &kernel, launch, [])?;
+        plan.launch_in(&self.scope, &kernel, launch, arguments![])?;
         Ok(back)
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn add_steps(run: &mut StepsPlan, may_cluster: bool) -> Result<(), Er
         .with(arguments![tokens, targets, losses, post, flags, lr, steps, clustered])
         .with(arguments![emb, w1, b1, w2, b2, emb_to, w1_to, b1_to, w2_to, b2_to])
         .with(arguments![V: vocabulary, E: embedding, H: hidden]);
-    plan.launch_in(&scope, &kernel, launch, [])
+    plan.launch_in(&scope, &kernel, launch, arguments![])
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(crate) fn add_steps(run: &mut StepsPlan) -> Result<(), Error> {
         let [tokens, targets, loss] =
             [run.tokens, run.targets, run.losses].map(|slot| slot.part(step, 1));
         plan.launch_in(&scope, &forward, of_forward, arguments![tokens, targets, loss])?;
-        plan.launch_in(&scope, &backward, of_backward, [])?;
+        plan.launch_in(&scope, &backward, of_backward, arguments![])?;
         plan.launch_in(&scope, &update, of_update, arguments![tokens])?;
     }
     Ok(())

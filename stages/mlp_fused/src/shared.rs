@@ -58,7 +58,7 @@ impl Shared {
     /// Adds the launch that makes x and h.
     pub(crate) fn add_hidden(&self, plan: &mut Plan) -> Result<(), Error> {
         let hidden = self.load_kernel(plan.device(), "hidden", "")?;
-        plan.launch_in(&self.scope, &hidden, self.hidden_layer(&hidden)?, [])
+        plan.launch_in(&self.scope, &hidden, self.hidden_layer(&hidden)?, arguments![])
     }
 
     /// How a kernel of the hidden layer is launched.

@@ -103,7 +103,7 @@ impl Shared {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
         let round = load_kernel(plan.device(), &V1_TENSOR, "round_weights", "__nv_bfloat16")?;
         let launch = round.grid_over(vocabulary * padded(hidden))?;
-        plan.launch_in(&self.scope, &round, launch, [])
+        plan.launch_in(&self.scope, &round, launch, arguments![])
     }
 
     /// The logits.
@@ -115,7 +115,7 @@ impl Shared {
         let Self { batch, sizes: Sizes { vocabulary, .. }, ref scope, .. } = *self;
         let hidden =
             load_kernel(plan.device(), &V1_TENSOR, "hidden_halves", &self.pack.to_string())?;
-        plan.launch_in(scope, &hidden, self.hidden_layer(&hidden)?, [])?;
+        plan.launch_in(scope, &hidden, self.hidden_layer(&hidden)?, arguments![])?;
         let size = [batch, vocabulary];
         let tile = largest_filling(plan.device(), "logits_tensor", self.pack, size);
         let logits = plan.device().load(tile)?;

@@ -6,7 +6,7 @@
 //! The equations are those of `lab_reference::slstm`; the tensors those of [`lab_families::slstm`]. Beck et al. 2024
 //! (arXiv 2405.04517, section 2.2).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod checks;
 mod recurrence;
@@ -14,15 +14,17 @@ mod recurrence;
 use lab_device::{DType, Device, KernelSource};
 use lab_families::slstm::{self, sizes, sizes_of};
 use lab_harness::compare::unit;
-use lab_harness::plan::Argument;
+use lab_harness::plan::{Argument, Arguments};
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
+use lab_harness::{
+    Dim, Dims, Error, Family, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+};
 
 pub use recurrence::{Recurrence, Way};
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -186,6 +188,16 @@ impl Version for Slstm {
         &self.info
     }
 
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v1_heads" => Preference::new(10),
+            "v0_cell" => Preference::new(20),
+            "v1_heads_fw" => Preference::new(10),
+            "v0_cell_fw" => Preference::new(20),
+            _ => return None,
+        })
+    }
+
     fn sources(&self) -> Vec<&'static KernelSource> {
         self.way.sources()
     }
@@ -232,10 +244,11 @@ impl Version for Slstm {
             };
             all.push((name, plan.output(name, dtype, shape).into()));
         }
+        let all = Arguments::new(kernels::PROMISE, all);
         let recurrence = Recurrence::new(&mut plan, self.way, dtype, sizes, self.backward, all);
         recurrence.add_forward(&mut plan)?;
         if self.backward {
-            recurrence.add_backward(&mut plan, [])?;
+            recurrence.add_backward(&mut plan, arguments![])?;
         }
         Ok(plan)
     }

@@ -1,7 +1,7 @@
 //! The launches of all steps, in a plan of the stage or in that of a larger network.
 
 use lab_device::{DType, Instance, KernelSource};
-use lab_harness::plan::{Argument, Plan, Scope};
+use lab_harness::plan::{Arguments, Plan, Scope};
 use lab_harness::{Error, arguments};
 
 use crate::kernels;
@@ -46,14 +46,15 @@ pub struct Recurrence {
 
 impl Recurrence {
     /// Of these B, T, NH and DH, over the tensors of the forward pass by their names ([`lab_families::slstm`]), and more if they
-    /// are there already. With `keep` it has room for what the way back needs.
-    pub fn new<'a>(
+    /// are there already. With `keep` it has room for what the way back needs. The promise of the arguments is that the tensors are of
+    /// these sizes.
+    pub fn new(
         plan: &mut Plan,
         way: Way,
         dtype: DType,
         sizes: [usize; 4],
         keep: bool,
-        tensors: impl IntoIterator<Item = (&'a str, Argument)>,
+        tensors: Arguments<'_>,
     ) -> Self {
         let [b, t, nh, dh] = sizes;
         let units = if keep { b * nh * dh } else { 1 };
@@ -81,11 +82,7 @@ impl Recurrence {
     ///
     /// # Errors
     /// As [`Recurrence::add_forward`].
-    pub fn add_backward<'a>(
-        &self,
-        plan: &mut Plan,
-        tensors: impl IntoIterator<Item = (&'a str, Argument)>,
-    ) -> Result<(), Error> {
+    pub fn add_backward(&self, plan: &mut Plan, tensors: Arguments<'_>) -> Result<(), Error> {
         let scope = self.scope.clone().with(tensors);
         match self.way {
             Way::Cell => self.add_cells_back(plan, &scope)?,
@@ -102,12 +99,12 @@ impl Recurrence {
     }
 
     /// A launch of a thread for each unit of all rows.
-    fn add_cell<const N: usize>(
+    fn add_cell(
         &self,
         plan: &mut Plan,
         scope: &Scope,
         name: &str,
-        arguments: [(&'static str, Argument); N],
+        arguments: Arguments<'_>,
     ) -> Result<(), Error> {
         let kernel = plan.device().load(self.instance(&kernels::V0_CELL, name))?;
         let [b, _, nh, dh] = self.sizes;
@@ -126,7 +123,7 @@ impl Recurrence {
         for t in (0..steps).rev() {
             self.add_cell(plan, scope, "slstm_cell_back", arguments![t])?;
         }
-        self.add_cell(plan, scope, "slstm_cell_first", [])
+        self.add_cell(plan, scope, "slstm_cell_first", arguments![])
     }
 
     /// A launch for all steps: a cluster for a head of some rows.
@@ -149,7 +146,7 @@ impl Recurrence {
             let expected = format!("clusters of {blocks} blocks on this device");
             return Err(Error::bad("DH", expected, dh));
         }
-        plan.launch_in(scope, &kernel, launch, [])
+        plan.launch_in(scope, &kernel, launch, arguments![])
     }
 
     /// By r and b.
@@ -166,9 +163,9 @@ impl Recurrence {
         };
         let kernel = plan.device().load(by_r)?;
         let tiles = dh.div_ceil(tile) as u32;
-        plan.launch_in(scope, &kernel, kernel.grid([tiles, tiles, 4 * nh as u32])?, [])?;
+        plan.launch_in(scope, &kernel, kernel.grid([tiles, tiles, 4 * nh as u32])?, arguments![])?;
         let kernel = plan.device().load(self.instance(&kernels::GRADIENTS, "b_gradient"))?;
         let blocks = (4 * nh * dh).div_ceil(32) as u32;
-        plan.launch_in(scope, &kernel, kernel.grid([blocks, 1, 1])?, [])
+        plan.launch_in(scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])
     }
 }

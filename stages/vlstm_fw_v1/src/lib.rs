@@ -4,18 +4,20 @@
 //! the tiles of K and V from the diagonal back to the first, with a running maximum of the exponents
 //! and, for each tile, the sums of the forget gates anew.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 use lab_device::{DType, Device, KernelSource};
 use lab_families::qkv::{self, Grid, sizes};
 use lab_families::vlstm;
 use lab_harness::compare::unit;
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+};
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -92,6 +94,10 @@ pub static STAGE: Stage = Stage {
 impl Version for Online {
     fn info(&self) -> &Info {
         &INFO
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(Preference::new(70).on_emulator(1))
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -3,20 +3,20 @@
 //! The equations are those of `lab_reference::vlstm`. What gates alone decide is made by a launch before. Then a block
 //! owns some rows of Q and h, and tiles of K and V come past it, from the diagonal back to the first.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod checks;
 
-use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
+use lab_device::{DType, Device, Instance, KernelSource, LaunchPromise, Swizzle, TensorMap};
 use lab_families::qkv::{self, sizes};
 use lab_families::vlstm;
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -197,7 +197,11 @@ impl Version for Pairs {
         for name in ["m", "n"] {
             plan.output(name, DType::F32, &[b, nh, s]);
         }
-        self.add_forward(&mut plan, Forward { dims: &request.dims, dtype: request.dtype, eps })?;
+        self.add_forward(
+            &mut plan,
+            kernels::PROMISE,
+            Forward { dims: &request.dims, dtype: request.dtype, eps },
+        )?;
         Ok(plan)
     }
 }
@@ -229,14 +233,19 @@ pub struct Gates {
 }
 
 impl Pairs {
-    /// Adds the launches of a forward pass to a plan.
+    /// Adds the launches of a forward pass to a plan. Whoever calls for them promises that the plan's slots have the elements that the sizes say.
     ///
     /// # Errors
     /// More blocks than a launch can have, or what the device says of the kernels.
     ///
     /// # Panics
     /// The plan has no slots of the forward pass.
-    pub fn add_forward(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Gates, Error> {
+    pub fn add_forward(
+        &self,
+        plan: &mut Plan,
+        _promise: LaunchPromise,
+        forward: Forward<'_>,
+    ) -> Result<Gates, Error> {
         let Forward { dims, dtype, eps } = forward;
         let (device, f32) = (plan.device().clone(), DType::F32);
         let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(dims);
@@ -274,7 +283,7 @@ impl Pairs {
         let mut gates = kernels::GATES.instances("vlstm_fw_gates");
         let gates = gates.find(|i| i.has("FACTORS", wanted)).expect("with and without them");
         let gates = device.load(gates)?;
-        plan.launch_in(&scope, &gates, gates.grid([of_gates, 1, 1])?, [])?;
+        plan.launch_in(&scope, &gates, gates.grid([of_gates, 1, 1])?, arguments![])?;
         let scope = if self.by_tma() {
             let keys = panels(dtype, [heads, s, dhqk], rows)?;
             let values = panels(dtype, [heads, s, dhhv], rows)?;
@@ -285,7 +294,7 @@ impl Pairs {
             scope.with(arguments![q, k, v, h])
         };
         let kernel = device.load(instance)?;
-        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])?;
         Ok(Gates { length, together, row, column, factors })
     }
 

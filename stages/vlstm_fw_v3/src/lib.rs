@@ -4,23 +4,23 @@
 //! What gates alone decide comes first; then what each chunk adds to the state, all chunks at once; then the
 //! states themselves, along the chunks; then the outputs, all chunks at once again.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
-use lab_device::{DType, Device, Instance, Kernel, KernelSource};
+use lab_device::{DType, Device, Instance, Kernel, KernelSource, LaunchPromise};
 use lab_families::qkv::{self, Grid, sizes};
 use lab_families::vlstm;
 use lab_families::vlstm::StateSlots;
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
 mod checks;
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -145,6 +145,14 @@ impl Version for Chunks {
         &self.info
     }
 
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v1_long" => Preference::new(50),
+            "v0_chunks" => Preference::new(60).on_emulator(3),
+            _ => return None,
+        })
+    }
+
     fn sources(&self) -> Vec<&'static KernelSource> {
         vec![&kernels::GATES, &kernels::PARTS, &kernels::WALK, &kernels::OUTPUTS]
     }
@@ -192,7 +200,7 @@ impl Version for Chunks {
             plan.output(name, DType::F32, &[b, nh, s]);
         }
         let state = vlstm::state_slots(&mut plan, request);
-        self.add_forward(&mut plan, Forward { dims, dtype, eps, state })?;
+        self.add_forward(&mut plan, kernels::PROMISE, Forward { dims, dtype, eps, state })?;
         Ok(plan)
     }
 }
@@ -264,11 +272,16 @@ impl Chunks {
         Ok(plan.device().load(instance)?)
     }
 
-    /// Adds the launches of a forward pass to a plan.
+    /// Adds the launches of a forward pass to a plan. Whoever calls for them promises that the plan's slots have the elements that the sizes say.
     ///
     /// # Errors
     /// More blocks than a launch can have, or what the device says of the kernels.
-    pub fn add_forward(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
+    pub fn add_forward(
+        &self,
+        plan: &mut Plan,
+        _promise: LaunchPromise,
+        forward: Forward<'_>,
+    ) -> Result<Saved, Error> {
         let Forward { dims, dtype, eps, state } = forward;
         let StateSlots { given, wanted, first: [c0, n0, m0], last: [c_n, n_n, m_n] } = state;
         let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(dims);
@@ -296,27 +309,28 @@ impl Chunks {
             .with(arguments![cells: dhqk * dhhv, blocks_a_head]);
         let launch = |plan: &mut Plan, source, name, blocks| {
             let kernel = self.kernel(plan, source, name, dtype)?;
-            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])
+            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])
         };
         launch(plan, &kernels::GATES, "chunk_gates", one_a_block("B NH", heads)?)?;
-        self.add_parts(plan, &scope, dims, dtype)?;
+        self.add_parts(plan, kernels::PROMISE, &scope, dims, dtype)?;
         launch(plan, &kernels::WALK, "walk_chunks", of_walk)?;
         let panels = if dhqk > NARROW { BROAD } else { NARROW } / COLUMNS;
         let outputs = self.kernel_of(plan, &kernels::OUTPUTS, "chunk_outputs", dtype, |i| {
             i.size("PANELS") == panels
         })?;
-        plan.launch_in(&scope, &outputs, outputs.grid([blocks, 1, 1])?, [])?;
+        plan.launch_in(&scope, &outputs, outputs.grid([blocks, 1, 1])?, arguments![])?;
         Ok(Saved { positions, chunk, state: [c, n_state], parts: [c_part, n_part] })
     }
 
     /// Adds the launch that makes what each chunk adds, Σ α k vᵀ and Σ α k, of what the scope has under the names of
-    /// `chunk_parts`.
+    /// `chunk_parts`. Whoever calls for it promises that those have the elements that the sizes say.
     ///
     /// # Errors
     /// As [`Chunks::add_forward`].
     pub fn add_parts(
         &self,
         plan: &mut Plan,
+        _promise: LaunchPromise,
         scope: &Scope,
         dims: &Dims,
         dtype: DType,
@@ -326,7 +340,7 @@ impl Chunks {
         let all = self.chunks(dims)?.blocks as usize * tiles;
         let blocks = one_a_block("B NH ceil(S / L) tiles of C", all)?;
         let kernel = self.kernel(plan, &kernels::PARTS, "chunk_parts", dtype)?;
-        plan.launch_in(scope, &kernel, kernel.grid([blocks, 1, 1])?, [])
+        plan.launch_in(scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])
     }
 }
 

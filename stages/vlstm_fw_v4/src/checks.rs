@@ -86,7 +86,8 @@ fn assert_saved(
     let rows_apart = [None; 4];
     let forward =
         Forward { dims, dtype, columns, eps: 0.0, state, packed, segments, rows_apart, backward };
-    let Saved { states, n, slopes } = walk.add_forward(&mut plan, forward).unwrap();
+    let Saved { states, n, slopes } =
+        walk.add_forward(&mut plan, crate::kernels::PROMISE, forward).unwrap();
     [states, n, slopes].into_iter().for_each(|slot| plan.keep(slot));
     let mut bound = plan.bind().upload_inputs(&inputs).unwrap().finish().unwrap();
     bound.launch().unwrap();

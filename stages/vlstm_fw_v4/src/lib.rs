@@ -3,23 +3,25 @@
 //! The equations are those of `lab_reference::vlstm`, by chunks of 64 positions. A block walks a head, for 64 or 128
 //! columns of V: their part of the state stays in its registers, as the accumulators of wgmma.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod checks;
 
-use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
+use lab_device::{
+    DType, Device, Instance, Kernel, KernelSource, Launch, LaunchPromise, Swizzle, TensorMap,
+};
 use lab_families::qkv::sizes;
 use lab_families::vlstm;
 use lab_families::vlstm::{PackedSlot, StateSlots};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -225,6 +227,17 @@ impl Version for Walk {
         &self.info
     }
 
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v2_segments" => Preference::new(10),
+            "v3_packed" => Preference::new(10),
+            "v1_roles" => Preference::new(20).on_emulator(2),
+            "v4_wide" => Preference::new(30),
+            "v0_steps" => Preference::new(40),
+            _ => return None,
+        })
+    }
+
     fn sources(&self) -> Vec<&'static KernelSource> {
         if self.segments { vec![self.source, ROLES.source] } else { vec![self.source] }
     }
@@ -290,7 +303,7 @@ impl Version for Walk {
         let dims = &request.dims;
         let forward =
             Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward };
-        self.add_forward(&mut plan, forward)?;
+        self.add_forward(&mut plan, kernels::PROMISE, forward)?;
         Ok(plan)
     }
 }
@@ -380,11 +393,16 @@ impl Walk {
         segments_for(blocks, s.div_ceil(SIDE), device.facts().multiprocessors as usize)
     }
 
-    /// Adds the launches of a forward pass to a plan. Returns the slots of what a backward pass needs of it.
+    /// Adds the launches of a forward pass to a plan. Whoever calls for them promises that the plan's slots have the elements that the sizes say. Returns the slots of what a backward pass needs of it.
     ///
     /// # Errors
     /// More segments than chunks, more blocks than a launch can have, or what the device says of the kernels.
-    pub fn add_forward(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
+    pub fn add_forward(
+        &self,
+        plan: &mut Plan,
+        _promise: LaunchPromise,
+        forward: Forward<'_>,
+    ) -> Result<Saved, Error> {
         let Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward } =
             forward;
         let ForBackward { anchors, through_n } = backward;
@@ -434,7 +452,7 @@ impl Walk {
             scope = scope.with(arguments![C_part: c_part, n_part, behind]);
             let kernel = device.load(instance)?;
             let launch = blocks_of(&kernel, &instance, parts, dhhv)?;
-            plan.launch_in(&scope, &kernel, launch, [])?;
+            plan.launch_in(&scope, &kernel, launch, arguments![])?;
         }
         if version.gates_first {
             let records = plan.records("GateRecord", GATE_RECORD, heads * chunks);
@@ -442,12 +460,17 @@ impl Walk {
             let mut instances = version.source.instances("vlstm_fw_gates");
             let gates = instances.find(|i| i.has("T", dtype.cpp())).expect("one of each type");
             let kernel = device.load(gates)?;
-            plan.launch_in(&scope, &kernel, Launch::of([heads as u32, 1, 1], kernel.block()?), [])?;
+            plan.launch_in(
+                &scope,
+                &kernel,
+                Launch::of([heads as u32, 1, 1], kernel.block()?),
+                arguments![],
+            )?;
         }
         let kernel = device.load(instance)?;
         let walks = heads * segments * sequences.unwrap_or(1);
         let launch = blocks_of(&kernel, &instance, walks, dhhv)?;
-        plan.launch_in(&scope, &kernel, launch, [])?;
+        plan.launch_in(&scope, &kernel, launch, arguments![])?;
         Ok(Saved { states, n, slopes })
     }
 }

@@ -11,17 +11,19 @@
 
 mod checks;
 
-use lab_device::{DType, Device, KernelSource};
+use lab_device::{DType, Device, KernelSource, LaunchPromise};
 use lab_families::qkv::{Grid, MOST_COLUMNS, instance_for, sizes, sizes_of};
 use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+};
 use lab_reference::vlstm::NormalizerGrad;
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -146,11 +148,18 @@ pub static STAGE: Stage = Stage {
 };
 
 impl ForwardBackward {
-    /// Adds the launch that sums up the gates f \[B, NH, S\]: F of every position, in two floats.
+    /// Adds the launch that sums up the gates f \[B, NH, S\]: F of every position, in two floats. Whoever calls for it promises
+    /// that f has so many elements.
     ///
     /// # Errors
     /// More tiles than a launch has blocks, or what the device says of the kernel.
-    pub fn add_gate_sums(&self, plan: &mut Plan, f: Slot, dims: &Dims) -> Result<Slot, Error> {
+    pub fn add_gate_sums(
+        &self,
+        plan: &mut Plan,
+        _promise: LaunchPromise,
+        f: Slot,
+        dims: &Dims,
+    ) -> Result<Slot, Error> {
         let [b, nh, s, ..] = sizes_of(dims);
         let (heads, Grid { tiles, blocks }) = (b * nh, Grid::of(dims, GATES)?);
         let sums = plan.scratch(F32, 2 * heads * s);
@@ -185,6 +194,14 @@ impl ForwardBackward {
 impl Version for ForwardBackward {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "flags" => Preference::new(120).on_emulator(1),
+            "grid_sync" => Preference::new(130),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
@@ -235,23 +252,28 @@ impl Version for ForwardBackward {
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { f, scope } = forward_backward_slots(&mut plan, request);
         let [side, r, q_dq] = [(); 3].map(|()| plan.scratch(F32, f.len()));
-        let sums = self.add_gate_sums(&mut plan, f, dims)?;
+        let sums = self.add_gate_sums(&mut plan, kernels::PROMISE, f, dims)?;
         let scope = scope.with(arguments![F: sums, side, r, q_dq, tiles, eps, exact]);
         for instance in instances {
             let kernel = device.load(instance)?;
-            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])?;
         }
-        add_forget(&mut plan, &scope, dims)?;
+        add_forget(&mut plan, kernels::PROMISE, &scope, dims)?;
         Ok(plan)
     }
 }
 
 /// Adds the launch that takes f, q · dq and di to df, all \[B, NH, S\], under the names `f`, `q_dq`,
-/// `di` and `df` of a scope.
+/// `di` and `df` of a scope. Whoever calls for it promises that these have so many elements.
 ///
 /// # Errors
 /// The kernel does not load, or there are more tiles than an int counts.
-pub fn add_forget(plan: &mut Plan, scope: &Scope, dims: &Dims) -> Result<(), Error> {
+pub fn add_forget(
+    plan: &mut Plan,
+    _promise: LaunchPromise,
+    scope: &Scope,
+    dims: &Dims,
+) -> Result<(), Error> {
     let [b, nh, ..] = sizes_of(dims);
     let kernel = plan.device().kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
     let Grid { tiles, .. } = Grid::of(dims, GATES)?;

@@ -7,7 +7,7 @@
 //! The equations are those of [`lab_families::vlstm`]; xLSTM, arXiv 2405.04517, appendix A, and Tiled
 //! Flash Linear Attention, arXiv 2503.14376.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod checks;
 mod tuning;
@@ -15,13 +15,15 @@ mod tuning;
 use lab_device::{DType, Device, Instance};
 use lab_families::qkv::{Grid, sizes};
 use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
-use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Stage, Tiling, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Plan, Preference, Request, Stage, Tiling, Version, arguments,
+};
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fwbw_v0::{FLAGS, add_forget};
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -127,6 +129,15 @@ impl Version for ForwardBackward {
         &self.info
     }
 
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "ahead" => Preference::new(90).on_emulator(2),
+            "twins" => Preference::new(100),
+            "rows" => Preference::new(110),
+            _ => return None,
+        })
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         if self.tiles != Tiles::Pieces {
             let few = [[1, 1, 1, 16, 16], [1, 2, 129, 64, 48], [2, 1, 150, 32, 128]];
@@ -154,7 +165,7 @@ impl Version for ForwardBackward {
         let ForwardBackwardSlots { f, scope } = forward_backward_slots(&mut plan, request);
         let [side, q_dq] = [(); 2].map(|()| plan.scratch(F32, f.len()));
         let queries = plan.records("Query", 16, f.len());
-        let sums = FLAGS.add_gate_sums(&mut plan, f, dims)?;
+        let sums = FLAGS.add_gate_sums(&mut plan, kernels::PROMISE, f, dims)?;
         let scope = scope.with(arguments![F: sums, side, q_dq, queries, eps, exact]);
         for (n, kernel) in tuning::KERNELS.iter().enumerate() {
             let instance = self.tiles.instance(kernel, dtype, columns);
@@ -169,7 +180,7 @@ impl Version for ForwardBackward {
             let Grid { tiles, blocks } = Grid::of(dims, own)?;
             plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![tiles])?;
         }
-        add_forget(&mut plan, &scope, dims)?;
+        add_forget(&mut plan, kernels::PROMISE, &scope, dims)?;
         Ok(plan)
     }
 }

@@ -4,7 +4,7 @@
 //! rows that come past; another owns rows, and makes dq. Nobody adds to what another has written. The equations are those
 //! of `lab_reference::vlstm`.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod checks;
 
@@ -17,9 +17,9 @@ use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version,
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fw_v2::{FACTORS, Forward, Pairs};
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -249,7 +249,8 @@ impl Version for Gradients {
 
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { scope, .. } = forward_backward_slots(&mut plan, request);
-        let gates = self.forward.add_forward(&mut plan, Forward { dims, dtype, eps })?;
+        let gates =
+            self.forward.add_forward(&mut plan, kernels::PROMISE, Forward { dims, dtype, eps })?;
         let (row, column, length) = (gates.row, gates.column, gates.length);
         let exponent = plan.scratch(DType::F32, 2 * heads * length);
         let rho = if exact {
@@ -272,7 +273,7 @@ impl Version for Gradients {
         let scope = scope.with(arguments![row_factors, factors: gates.factors]);
         let kernel = format!("vlstm_rows<128, {}>", self.factors);
         let kernel = device.kernel(&kernels::ROWS, &kernel)?;
-        plan.launch_in(&scope, &kernel, kernel.grid_over(heads * length)?, [])?;
+        plan.launch_in(&scope, &kernel, kernel.grid_over(heads * length)?, arguments![])?;
 
         let of_pairs = self.kernels.map(|(source, name)| instance(source, name, dtype, dims));
         let rows = of_pairs[0].size("L");
@@ -287,13 +288,13 @@ impl Version for Gradients {
             };
             let kernel = device.load(instance)?;
             let grid = kernel.grid([blocks(heads * tiles)?, 1, 1])?;
-            plan.launch_in(&scope, &kernel, grid, [])?;
+            plan.launch_in(&scope, &kernel, grid, arguments![])?;
         }
 
         let kernel = device.kernel(&kernels::ROWS, "vlstm_row_sums<128>")?;
-        plan.launch_in(&scope, &kernel, kernel.grid_over(heads * s)?, [])?;
+        plan.launch_in(&scope, &kernel, kernel.grid_over(heads * s)?, arguments![])?;
         let kernel = device.kernel(&kernels::ROWS, "vlstm_forget_sums<512>")?;
-        plan.launch_in(&scope, &kernel, kernel.grid([blocks(heads)?, 1, 1])?, [])?;
+        plan.launch_in(&scope, &kernel, kernel.grid([blocks(heads)?, 1, 1])?, arguments![])?;
         Ok(plan)
     }
 }

@@ -4,21 +4,23 @@
 //! three launches once more: what each chunk adds to the gradient of the state, a walk along the chunks, from the last to the
 //! first, and then the gradients of all chunks at once. The equations are those of `lab_reference::vlstm`, by chunks.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 use lab_device::{DType, Device, Instance, KernelSource};
 use lab_families::qkv::{self, Grid, sizes};
 use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::compare::unit;
-use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+};
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fw_v3::{Forward, POSITION, Saved};
 
 mod checks;
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -181,6 +183,16 @@ impl Version for Gradients {
         &self.info
     }
 
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v3_carried" => Preference::new(50),
+            "v2_together" => Preference::new(60),
+            "v1_long" => Preference::new(70),
+            "v0_chunks" => Preference::new(80).on_emulator(4),
+            _ => return None,
+        })
+    }
+
     fn sources(&self) -> Vec<&'static KernelSource> {
         use kernels::{CARRY, FORGET, GRADIENTS, ROWS, WALK};
         vec![&ROWS, if self.carries { &CARRY } else { &WALK }, &GRADIENTS, &FORGET]
@@ -226,7 +238,11 @@ impl Version for Gradients {
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { scope, .. } = forward_backward_slots(&mut plan, request);
         let state = vlstm::no_state_slots(&mut plan);
-        let saved = self.forward.add_forward(&mut plan, Forward { dims, dtype, eps, state })?;
+        let saved = self.forward.add_forward(
+            &mut plan,
+            kernels::PROMISE,
+            Forward { dims, dtype, eps, state },
+        )?;
         let Saved { positions, chunk, state: [c, n_state], parts: [c_part, n_part] } = saved;
 
         let length = self.forward.length;
@@ -261,7 +277,7 @@ impl Version for Gradients {
         } else {
             let of_parts = scope.clone().with(arguments![k: q, v: dh, positions: back]);
             let of_parts = of_parts.with(arguments![C_part: c_part, n_part]);
-            self.forward.add_parts(&mut plan, &of_parts, dims, dtype)?;
+            self.forward.add_parts(&mut plan, kernels::PROMISE, &of_parts, dims, dtype)?;
             let of_walk = heads * warps.div_ceil(WALKING_WARPS);
             self.add(&mut plan, &scope, (&kernels::WALK, "walk_gradients"), dtype, of_walk)?;
         }
@@ -294,6 +310,6 @@ impl Gradients {
         let kernel = plan.device().load(instance)?;
         let too_many = |_| Error::bad(name, format!("at most {} blocks", i32::MAX), blocks);
         let grid = i32::try_from(blocks).map_err(too_many)? as u32;
-        plan.launch_in(scope, &kernel, kernel.grid([grid, 1, 1])?, [])
+        plan.launch_in(scope, &kernel, kernel.grid([grid, 1, 1])?, arguments![])
     }
 }

@@ -4,7 +4,7 @@
 //! with the state made once more; dk and dv back, with the state's gradient. The equations are those of
 //! `lab_reference::vlstm`, by chunks of 64 positions.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod checks;
 mod wide;
@@ -17,15 +17,15 @@ use lab_families::vlstm::{
 use lab_harness::compare::unit;
 use lab_harness::plan::Argument;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROWS, Saved, panels};
 
 pub use wide::{WIDE, Wide};
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -240,6 +240,16 @@ impl Version for Walks {
         &self.info
     }
 
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v2_segments" => Preference::new(10),
+            "v3_packed" => Preference::new(10),
+            "v1_together" => Preference::new(20).on_emulator(3),
+            "v0_walks" => Preference::new(40),
+            _ => return None,
+        })
+    }
+
     fn sources(&self) -> Vec<&'static KernelSource> {
         use kernels::{FORGET, GATES, GRADIENTS, PARTS};
         vec![&GATES, &GRADIENTS, &PARTS, &FORGET]
@@ -298,7 +308,8 @@ impl Version for Walks {
         let through_n = exact || request.has("C0") || request.has("dCN");
         let through = if through_n { "true" } else { "false" };
         // Its sizes, or its states, as structs by value would be other machine code (NVRTC 13.0: the same number of instructions, or
-        // eight more or fewer, by the instantiation).
+        // eight more or fewer, by the instantiation). With its pointers, too, it would be worse code: those of a struct may overlap, for all
+        // that the compiler knows (of 128 x 256 through n in bf16 it spills 560 bytes, not 136).
         let gradients = instance(&kernels::GRADIENTS, "vlstm_gradients", dtype, |i| {
             dhqk <= i.size("DHQK") && dhhv <= i.size("DHHV") && i.has("THROUGH_N", through)
         });
@@ -344,7 +355,7 @@ impl Version for Walks {
             backward,
         };
         let Saved { states: saved, n: saved_n, slopes } =
-            forward.add_forward(&mut plan, launches)?;
+            forward.add_forward(&mut plan, kernels::PROMISE, launches)?;
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
         if exact {
             let kernel = instance(&kernels::GATES, "vlstm_normaliser_gradient", dtype, |_| true);
@@ -400,14 +411,19 @@ impl Version for Walks {
         ];
         for kernel in of_gates {
             let grid = blocks("B NH chunks of S", (heads * chunks).div_ceil(4))?;
-            plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
+            plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments![])?;
         }
         if segments > 1 {
             let of_parts = |i: &Instance| room[0] == i.size("DHQK") && i.has("THROUGH_N", through);
             let parts = instance(&kernels::PARTS, "vlstm_gradient_parts", dtype, of_parts);
             let kernel = device.load(parts)?;
             let grid = blocks("B NH slices of segments", later * value_blocks)?;
-            plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), [])?;
+            plan.launch_in(
+                &scope,
+                &kernel,
+                Launch::of([grid, 1, 1], kernel.block()?),
+                arguments![],
+            )?;
         }
 
         let kernel = device.load(gradients)?;
@@ -424,7 +440,7 @@ impl Version for Walks {
 
         let kernel = device.kernel(&kernels::FORGET, "vlstm_anchored_forget<128>")?;
         let grid = blocks("B NH stretches of S", (heads * stretches).div_ceil(4))?;
-        plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
+        plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments![])?;
         Ok(plan)
     }
 }

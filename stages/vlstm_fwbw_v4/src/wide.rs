@@ -5,7 +5,7 @@ use lab_families::qkv::sizes;
 use lab_families::vlstm::{
     self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
 };
-use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Version, arguments};
+use lab_harness::{Dim, Dims, Error, Info, Plan, Preference, Request, Version, arguments};
 use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved, panels};
 
 use crate::{BEFORE, INFO, WEIGHTS, blocks, instance, kernels};
@@ -41,6 +41,10 @@ pub static WIDE: Wide = Wide {
 impl Version for Wide {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(Preference::new(30))
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
@@ -88,7 +92,8 @@ impl Version for Wide {
         let (segments, rows_apart) = (1, [None; 4]);
         let forward =
             Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward };
-        let Saved { slopes, .. } = vlstm_fw_v4::WIDE.add_forward(&mut plan, forward)?;
+        let Saved { slopes, .. } =
+            vlstm_fw_v4::WIDE.add_forward(&mut plan, kernels::PROMISE, forward)?;
 
         let slot = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");
         let n = slot(&plan, "n");
@@ -140,7 +145,7 @@ impl Version for Wide {
         }
         let grid = blocks("B NH chunks of S", (heads * chunks).div_ceil(4))?;
         let kernel = device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?;
-        plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
+        plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments![])?;
         let units =
             [(1, of_chunks, back_of_chunks), (ANCHOR_CHUNKS, of_stretches, back_of_stretches)];
         for (unit, forward, reverse) in units {
@@ -174,7 +179,12 @@ impl Version for Wide {
                 instance(&kernels::WIDE_NORMALISER, "vlstm_wide_normaliser", dtype, |_| true);
             let kernel = device.load(kernel)?;
             let grid = blocks("B NH slices of K", 2 * heads * dhqk.div_ceil(CHUNK))?;
-            plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), [])?;
+            plan.launch_in(
+                &scope,
+                &kernel,
+                Launch::of([grid, 1, 1], kernel.block()?),
+                arguments![],
+            )?;
         }
         let through = if through_n { "true" } else { "false" };
         let of_kind = |i: &Instance| i.has("THROUGH_N", through);
@@ -189,7 +199,7 @@ impl Version for Wide {
 
         let kernel = device.kernel(&kernels::FORGET, "vlstm_anchored_forget<128>")?;
         let grid = blocks("B NH stretches of S", (heads * stretches).div_ceil(4))?;
-        plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
+        plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments![])?;
         Ok(plan)
     }
 }

@@ -4,7 +4,7 @@
 //! [`lab_families::vlstm::step`]. A step computes five operations for each number of the state and moves it twice, so
 //! that memory alone decides its time.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod checks;
 
@@ -13,12 +13,12 @@ use lab_families::vlstm;
 use lab_families::vlstm::step::{self, StepSlots, sizes};
 use lab_harness::compare::unit;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
-#[allow(missing_docs)]
+#[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
@@ -174,6 +174,16 @@ impl Version for Step {
         &self.info
     }
 
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v2_slices" => Preference::new(10),
+            "v1_packs" => Preference::new(20),
+            "v3_ring" => Preference::new(30),
+            "v0_simple" => Preference::new(40).on_emulator(1),
+            _ => return None,
+        })
+    }
+
     fn sources(&self) -> Vec<&'static KernelSource> {
         vec![self.source]
     }
@@ -208,7 +218,7 @@ impl Version for Step {
             Split::Heads => {
                 let kernel = device.load(instances.next().expect("the types were checked"))?;
                 let launch = Launch::of([blocks(heads)?, 1, 1], kernel.block()?);
-                plan.launch_in(&scope, &kernel, launch, [])?;
+                plan.launch_in(&scope, &kernel, launch, arguments![])?;
                 return Ok(plan);
             }
             Split::Warp => 32,

@@ -279,7 +279,7 @@ fn end_at_fault(fault: String, json: bool) {
     output_to_stdout();
     let failure = CheckFailure::Usage(fault);
     failure.tell(json);
-    // SAFETY: as in `end_after`.
+    // SAFETY: ends the process at once; nothing is half-written, since files are renamed whole.
     unsafe { libc::_exit(i32::from(failure.code())) };
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use lab_device::Facts;
-use lab_harness::record::{self, Measurement, Of, Run};
+use lab_records::record::{self, Measurement, Of, Run};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;

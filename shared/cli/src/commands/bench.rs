@@ -12,9 +12,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_device::{Device, DeviceKind};
-use lab_harness::launch_cost;
-use lab_harness::record::{FORMAT, Machine, Measurement, Of, Run};
 use lab_harness::{Dims, Error, Options, Version};
+use lab_records::launch_cost;
+use lab_records::record::{FORMAT, Machine, Measurement, Of, Run};
 use serde_json::json;
 
 use self::asked::{Asked, by_family};

@@ -6,9 +6,11 @@ use clap::Args;
 use indicatif::ProgressBar;
 use lab_device::emulator::{Counts, Operation, Profile};
 use lab_device::{Arithmetic, DType, Device, DeviceKind, Facts, Mode};
-use lab_harness::record::{Of, Products};
+use lab_harness::Products;
 use lab_harness::roofline::Roofline;
 use lab_harness::{Comparison, Cost, Dims, Mistake, Posed, Problem, Version, suite};
+use lab_plots::Bar;
+use lab_records::record::Of;
 use serde_json::json;
 
 use crate::Common;
@@ -16,7 +18,6 @@ use crate::commands::bench::{choose, copy_bandwidth};
 use crate::commands::measure::{self, Beside, Measured, time_counterpart};
 use crate::commands::run::check_room;
 use crate::failure::Failure;
-use crate::plot::{self, Bar};
 use crate::profile::{number, ratio};
 use crate::table::{bytes, list};
 
@@ -156,7 +157,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     bar.finish_and_clear();
     let rooflines = copy_gbps.map(|copy_gbps| Ceilings { facts: device.facts(), copy_gbps });
     if let Some(path) = &arguments.svg {
-        plot::write(path, &chart(&arguments.family, &device, dtype, &rows, copy_gbps)?)?;
+        lab_plots::write(path, &chart(&arguments.family, &device, dtype, &rows, copy_gbps)?)?;
     }
     if common.json {
         let all = rows.iter().map(|r| {
@@ -562,5 +563,5 @@ fn chart(
         .collect();
     let title = format!("{family}, {dtype}, {}", device.name());
     let full = copy_gbps.map_or((1.0, "error bound"), |gbps| (gbps, "plain copy"));
-    Ok(plot::bars(&title, full, &bars)?)
+    Ok(lab_plots::bars(&title, full, &bars)?)
 }

@@ -22,14 +22,14 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::part::Part;
-use crate::plot;
 use crate::table::{cut, table, terminal_width};
-use crate::{Common, STAGES, named};
+use crate::{Common, MODELS, STAGES, named};
 use versions::{Language, Launched};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A stage, or STAGE:VERSION: only the kernels that this version launches. All stages where none is named
+    /// A stage; STAGE:VERSION: only the kernels that this version launches; or a model with kernels of its own, such as
+    /// lab-lstm. All of them where none is named
     stage: Option<String>,
     /// Architectures, such as sm_80,sm_90a
     #[arg(long, value_delimiter = ',', default_value = "sm_90a", value_parser = architecture)]
@@ -98,7 +98,9 @@ struct Row {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    if let Some(stage) = &arguments.stage {
+    if let Some(stage) = &arguments.stage
+        && crate::model(stage).is_none()
+    {
         named(stage)?;
     }
     let nvrtc = Nvrtc::get()?;
@@ -133,12 +135,14 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             return show_listing(common, arguments, nvrtc, &language, kernels);
         }
     }
-    let sources: Vec<&KernelSource> = STAGES
-        .iter()
-        .filter(|s| {
-            launched.is_some() || arguments.stage.as_ref().is_none_or(|name| name == s.name)
+    let of_stages = STAGES.iter().map(|s| (s.name, s.kernels));
+    let of_models = MODELS.iter().map(|m| (m.name, m.kernels));
+    let sources: Vec<&KernelSource> = of_stages
+        .chain(of_models)
+        .filter(|(own, _)| {
+            launched.is_some() || arguments.stage.as_ref().is_none_or(|name| name == own)
         })
-        .flat_map(|s| s.kernels.iter().copied())
+        .flat_map(|(_, kernels)| kernels.iter().copied())
         .filter(|s| {
             launched.as_ref().is_none_or(|all| all.iter().any(|l| std::ptr::eq(l.source, *s)))
         })
@@ -456,7 +460,7 @@ fn write_pages(directory: &Path, rows: &[Row], (major, minor): (i32, i32)) -> Re
         let own: Vec<&Row> = rows.iter().filter(|r| r.stage == stage.name).collect();
         if !own.is_empty() {
             let path = directory.join(format!("{}.md", stage.name));
-            plot::write(&path, &page(stage, &own, (major, minor)))?;
+            lab_plots::write(&path, &page(stage, &own, (major, minor)))?;
         }
     }
     Ok(())

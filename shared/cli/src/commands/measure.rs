@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use lab_device::{DType, Device};
 use lab_harness::peer::time_on_host;
-use lab_harness::record::Of;
 use lab_harness::timing::{self, Times};
 use lab_harness::{
     Comparison, Error, Options, Peer, Place, Posed, Prepared, Tensor, Tensors, Version, compare,
     tensor,
 };
+use lab_records::record::Of;
 
 use crate::failure::Failure;
 

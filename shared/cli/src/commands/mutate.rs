@@ -1,5 +1,5 @@
 //! `lab dev mutate STAGE`: kernels broken on purpose, and whether the stage's suite notices. `lab dev mutate
-//! corpus`: the headers of instructions, and whether the corpus's verdicts do.
+//! corpus`: the headers of instructions, and whether the corpus's verdicts do. A model with kernels of its own is one as well.
 
 mod report;
 mod suite;
@@ -25,7 +25,7 @@ use lab_device::emulator::shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The stage, as `lab list` names it; or corpus: the headers of single instructions
+    /// The stage, as `lab list` names it; a model with kernels of its own, such as lab-lstm; or corpus: the headers of single instructions
     /// (shared/cuda/lab/ptx) that its kernels include, each judged by the verdicts on those kernels
     /// (`lab dev corpus`) and by their numbers
     stage: String,

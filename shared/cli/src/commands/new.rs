@@ -36,8 +36,8 @@ type Place = fn(&[&str]) -> Option<usize>;
 /// Where a stage is registered: the file, the place in it, and the new line.
 const LINES: [(&str, Place, &str); 3] = [
     ("Cargo.toml", last_stage_of_the_workspace, "NEW_STAGE = { path = \"stages/NEW_STAGE\" }"),
-    ("shared/cli/Cargo.toml", last_dependency, "NEW_STAGE.workspace = true"),
-    ("shared/cli/src/registry.rs", last_stage_of_the_tool, "    &NEW_STAGE::STAGE,"),
+    ("shared/registry/Cargo.toml", last_dependency, "NEW_STAGE.workspace = true"),
+    ("shared/registry/src/lib.rs", last_stage_of_the_tool, "    &NEW_STAGE::STAGE,"),
 ];
 
 fn last_stage_of_the_workspace(lines: &[&str]) -> Option<usize> {

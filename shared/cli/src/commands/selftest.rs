@@ -20,7 +20,8 @@ use crate::table::table;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// One stage, without the checks of the device layer; all where it is left out
+    /// One stage, or a model with kernels of its own, such as lab-lstm, without the checks of the device layer; all where it is
+    /// left out
     stage: Option<String>,
     /// The problems of every version only, none of the longer checks
     #[arg(long)]
@@ -45,6 +46,16 @@ pub(crate) struct Arguments {
 impl Arguments {
     fn versions(&self) -> Result<Vec<&'static dyn Version>, Failure> {
         let Some(name) = &self.stage else { return Ok(crate::versions().collect()) };
+        if crate::model(name).is_some() {
+            let given = [(self.quick, "--quick"), (!self.source.is_empty(), "--source")];
+            return match given.into_iter().find(|(is_given, _)| *is_given) {
+                Some((_, option)) => {
+                    Err(Error::bad(option, "a stage, which has versions", format!("'{name}'"))
+                        .into())
+                }
+                None => Ok(Vec::new()),
+            };
+        }
         let stage = crate::stage(name)?;
         for file in &self.source {
             if !stage.kernels.iter().any(|k| k.file == file) {
@@ -71,7 +82,9 @@ impl Arguments {
         let fits = |name: &str, tier: Tier| {
             !(self.small && tier == Tier::Large) && (self.check.is_empty() || named(name))
         };
-        let wanted = |owner: &str| self.stage.as_deref().is_none_or(|s| s == owner);
+        let wanted = |suite: &Suite| {
+            self.stage.as_deref().is_none_or(|s| s == suite.stage || s == suite.name)
+        };
         let mut all = Vec::new();
         for &version in versions {
             let info = version.info();
@@ -87,15 +100,11 @@ impl Arguments {
             ("overlap", overlap_checks::CHECKS),
             ("agreement", agreement::CHECKS),
         ];
-        let own = own.map(|(name, checks)| Suite { name, stage: name, checks });
+        let own = own.map(|(name, checks)| Suite::new(name, name, checks));
         let stages = crate::STAGES.iter();
-        let stages = stages.map(|s| Suite { name: s.name, stage: s.name, checks: s.checks });
-        let models = crate::MODELS.iter().map(|&&Suite { name, stage, checks }| Suite {
-            name,
-            stage,
-            checks,
-        });
-        for suite in own.into_iter().chain(stages).chain(models).filter(|s| wanted(s.stage)) {
+        let stages = stages.map(|s| Suite::new(s.name, s.name, s.checks));
+        let models = crate::MODELS.iter().map(|m| Suite::new(m.name, m.stage, m.checks));
+        for suite in own.into_iter().chain(stages).chain(models).filter(wanted) {
             let checks = suite.checks.iter().filter(|c| fits(c.name, c.tier));
             all.extend(checks.map(|&c| (suite.name.to_owned(), Work::Whole(c))));
         }

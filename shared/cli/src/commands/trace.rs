@@ -8,9 +8,7 @@ use serde_json::json;
 use crate::Common;
 use crate::commands::refuse_gpu_for;
 use crate::failure::Failure;
-use crate::plot;
 use crate::table::table;
-use crate::traces;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -21,15 +19,15 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     refuse_gpu_for(common, "runs are traced")?;
-    let all = traces::all()?;
+    let all = lab_traces::all()?;
     if let Some(directory) = &arguments.write {
         std::fs::create_dir_all(directory).map_err(|e| Failure::file(directory, e))?;
         for trace in &all {
-            plot::write(&directory.join(format!("{}.md", trace.name)), &trace.figure)?;
+            lab_plots::write(&directory.join(format!("{}.md", trace.name)), &trace.figure)?;
         }
     }
     if common.json {
-        let described = |t: &traces::Trace| json!({ "name": t.name, "of": t.of, "steps": t.steps, "bytes": t.figure.len() });
+        let described = |t: &lab_traces::Trace| json!({ "name": t.name, "of": t.of, "steps": t.steps, "bytes": t.figure.len() });
         say!("{}", json!({ "traces": all.iter().map(described).collect::<Vec<_>>() }));
         return Ok(());
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use indicatif::ProgressBar;
 use lab_device::{DType, Device, DeviceKind};
-use lab_harness::tuned::{FORMAT, Trial, Tuned};
 use lab_harness::{Dims, Error, Posed, Problem, Tiling, Version, timing};
+use lab_records::tuned::{FORMAT, Trial, Tuned};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -302,7 +302,7 @@ impl Tried {
     fn record(
         &self,
         commit: &str,
-        machine: &lab_harness::record::Machine,
+        machine: &lab_records::record::Machine,
         dtype: DType,
     ) -> Option<Tuned> {
         let best = self.best()?;

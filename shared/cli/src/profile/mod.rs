@@ -7,11 +7,10 @@ mod sectors;
 mod text;
 
 use lab_checker::counted::Counted;
+use lab_device::DType;
 use lab_device::emulator::{Counts, Line, Operation, Profile};
-use lab_device::{DType, KernelSource};
 use lab_harness::{Comparison, Cost, Dims, Info};
-
-use crate::STAGES;
+use lab_registry::source;
 
 pub(crate) use html::page;
 pub(crate) use lab_checker::counted::{Place, excess, number, ratio, said, settled, unit};
@@ -75,37 +74,5 @@ impl Report<'_> {
     /// The text of a file that a place names. A stage may launch kernels of another.
     pub(crate) fn source(&self, file: &str) -> Option<&'static str> {
         source(file)
-    }
-}
-
-/// The text of a file of the stages.
-pub(crate) fn source(file: &str) -> Option<&'static str> {
-    let kernels = || STAGES.iter().flat_map(|s| s.kernels);
-    // What was built in another directory may have its places from there.
-    let at = file.rfind("/stages/").or_else(|| file.rfind("/shared/cuda/"));
-    let file = at.map_or(file, |at| &file[at + 1..]);
-    let named = |k: &&&KernelSource| file == format!("stages/{}/{}", k.crate_name, k.file);
-    if let Some(kernel) = kernels().find(named) {
-        return Some(kernel.source);
-    }
-    kernels().find_map(|k| {
-        let own = format!("stages/{}/kernels/", k.crate_name);
-        let name = file.strip_prefix("shared/cuda/").or_else(|| file.strip_prefix(&own))?;
-        k.headers.iter().find(|h| h.0 == name).map(|h| h.1)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::source;
-
-    #[test]
-    fn a_file_is_found_wherever_it_was_built() {
-        for file in ["stages/playg/kernels/softmax.cu", "shared/cuda/lab/reduce.cuh"] {
-            let own = source(file);
-            assert!(own.is_some_and(|text| !text.is_empty()), "{file}");
-            assert_eq!(source(&format!("/elsewhere/lab/{file}")), own);
-        }
-        assert_eq!(source("/elsewhere/softmax.cu"), None);
     }
 }

@@ -1102,7 +1102,7 @@ fn the_tour_fits_a_screen_and_is_the_readmes() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.lines().count() <= 32, "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    for stage in lab::STAGES {
+    for stage in lab_registry::STAGES {
         assert!(text.contains(&format!("\n {} ", stage.name)), "{}: {text}", stage.name);
     }
     // The command that it ends with is one: an exercise's hint changes nothing.

@@ -43,7 +43,7 @@ fn both_doors_leave_the_same_bits() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let here = tempfile::tempdir().unwrap();
     for (file, kernel, launch) in LAUNCHES {
-        let sources = lab::stage("playg").unwrap().kernels;
+        let sources = lab_registry::stage("playg").unwrap().kernels;
         let source: &KernelSource = sources.iter().find(|s| s.name == file).unwrap();
         let ptx = nvrtc.unfused_ptx(source, &[kernel], "sm_90a").unwrap();
         std::fs::write(here.path().join("kernel.ptx"), &ptx.text).unwrap();

@@ -11,7 +11,7 @@ use lab_harness::{
 fn versions() -> Vec<(&'static dyn Version, Problem)> {
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
-    for version in lab::versions() {
+    for version in lab_registry::versions() {
         let info = version.info();
         let mut dims = info.small();
         for (name, size) in [("B", 2), ("NH", 4), ("NKV", 2)] {

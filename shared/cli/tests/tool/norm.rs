@@ -34,7 +34,8 @@ const CHANGES: [(&str, Change); 4] = [
 /// A version of each table of bounds, with all outputs that it has.
 fn versions() -> Vec<(&'static dyn Version, Options)> {
     let mut seen = Vec::new();
-    let all = lab::versions().filter(|v| v.expected(&Options::default()).mistake().is_none());
+    let all =
+        lab_registry::versions().filter(|v| v.expected(&Options::default()).mistake().is_none());
     let all = all.filter(|v| {
         let table = (v.info().outputs.as_ptr(), v.info().family.name());
         let is_new = !seen.contains(&table);

@@ -102,13 +102,13 @@ fn the_text_says_the_same() {
 /// The first version of each stage.
 #[test]
 fn the_page_stands_by_itself() {
-    lab::STAGES.iter().for_each(|stage| page_stands_by_itself(stage.versions[0]));
+    lab_registry::STAGES.iter().for_each(|stage| page_stands_by_itself(stage.versions[0]));
 }
 
 #[test]
 #[ignore = "takes long: --include-ignored runs it"]
 fn the_page_of_each_other_version_stands_by_itself() {
-    let others = lab::STAGES.iter().flat_map(|stage| &stage.versions[1..]);
+    let others = lab_registry::STAGES.iter().flat_map(|stage| &stage.versions[1..]);
     let others: Vec<&dyn Version> = others.copied().collect();
     others.into_par_iter().with_max_len(1).for_each(page_stands_by_itself);
 }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use assert_cmd::Command;
 
 /// The sources that `lab` looks for in a workspace.
-const PARTS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "shared/cli", "shared/cuda", "stages"];
+const PARTS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "shared/registry", "shared/cuda", "stages"];
 
 fn copy(from: &Path, to: &Path) {
     if from.is_dir() {
@@ -237,7 +237,7 @@ fn a_watched_exercise_is_judged_at_each_save_until_it_is_solved() {
 fn exercises_are_listed_and_unknown_ones_refused() {
     let directory = workspace();
     let (code, text) = said(lab(directory.path()).arg("exercise"));
-    for stage in lab::STAGES {
+    for stage in lab_registry::STAGES {
         // What is wrong on purpose has no right answer.
         let told = text.contains(&format!(" {} ", stage.name));
         assert!(code == 0 && told == (stage.name != "qkv_v0"), "{}: {text}", stage.name);
@@ -260,7 +260,7 @@ fn a_new_stage_is_written_and_registered_once() {
     let directory = workspace();
     let root = directory.path();
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
-    let before = read("shared/cli/src/registry.rs");
+    let before = read("shared/registry/src/lib.rs");
     let (code, text) = said(lab(root).args(["new", "my_stage"]));
     assert_eq!(code, 0, "{text}");
     let new = root.join("stages/my_stage");
@@ -270,11 +270,11 @@ fn a_new_stage_is_written_and_registered_once() {
     }
     assert!(new.join("kernels/twice.cu").is_file());
     assert!(read("Cargo.toml").contains("\nmy_stage = { path = \"stages/my_stage\" }\n"));
-    assert!(read("shared/cli/Cargo.toml").contains("\nmy_stage.workspace = true\n"));
-    assert!(read("shared/cli/src/registry.rs").contains("::STAGE,\n    &my_stage::STAGE,\n];"));
+    assert!(read("shared/registry/Cargo.toml").contains("\nmy_stage.workspace = true\n"));
+    assert!(read("shared/registry/src/lib.rs").contains("::STAGE,\n    &my_stage::STAGE,\n];"));
     refused(lab(root).args(["new", "my_stage"]), &["no stage and no crate here", "'my_stage'"]);
 
-    let registered = read("shared/cli/src/registry.rs");
+    let registered = read("shared/registry/src/lib.rs");
     assert_eq!(registered.lines().count(), before.lines().count() + 1);
     for (name, what) in [
         ("Stage", "lower-case"),
@@ -292,7 +292,7 @@ fn a_new_stage_is_written_and_registered_once() {
     ] {
         refused(lab(root).args(["new", name]), &["stage: expected", what]);
     }
-    assert_eq!(read("shared/cli/src/registry.rs"), registered);
+    assert_eq!(read("shared/registry/src/lib.rs"), registered);
     let elsewhere = tempfile::tempdir().unwrap();
     refused(lab(elsewhere.path()).args(["new", "other"]), &["current directory: expected"]);
 }

@@ -184,7 +184,8 @@ impl BlockCheck {
         for member in (0..cluster.size()).filter_map(|rank| cluster.member(rank)) {
             let holds = |(start, bytes): (usize, usize)| address.wrapping_sub(start) < bytes;
             if holds(member.fixed) || holds(member.dynamic) {
-                // SAFETY: as in `in_cluster`.
+                // SAFETY: the other block's runner lives until all of the cluster have ended, and one OS thread at a time runs a checked
+                // launch.
                 act(unsafe { &mut *member.shadow });
             }
         }
@@ -262,7 +263,8 @@ impl BlockCheck {
         }
         for rank in 0..self.cluster.as_ref().map_or(0, |c| c.size()) {
             let member = self.cluster.as_ref().and_then(|c| c.member(rank))?;
-            // SAFETY: as in `in_cluster`.
+            // SAFETY: the other block's runner lives until all of the cluster have ended, and one OS thread at a time runs a checked
+            // launch.
             let other = unsafe { &mut *member.shadow };
             let located = other.locate_fixed(address).or_else(|| other.locate_dynamic(address));
             if located.is_some() {

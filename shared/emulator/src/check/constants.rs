@@ -24,7 +24,8 @@ impl BlockCheck {
         while left > 0 {
             let offset = at % GRANULE;
             let part = left.min(GRANULE - offset);
-            // SAFETY: as in `access`.
+            // SAFETY: the shadow of an address that was located; an access that runs past its array's end meets a granule that does not
+            // exist, and the arena's has a margin.
             let shadow = unsafe { &mut *granule };
             if shadow.generation() != generation {
                 self.refresh(shadow, at - offset, Space::Global, generation);

@@ -526,7 +526,7 @@ impl BlockCheck {
     /// value? Did it race, but with the same value?
     #[inline(always)]
     pub(crate) fn settle(&mut self, thread: &mut Thread) {
-        // SAFETY: as in `watch`; the launch, and so its memory, is alive.
+        // SAFETY: the store was found to be inside of memory that exists, and the launch, and so its memory, is alive.
         let first = unsafe { *(thread.stored.address as *const u8) };
         // Both patterns begin alike.
         if first == PATTERN_BYTES[0] || thread.stored.race.is_some() || self.suspects {
@@ -540,7 +540,7 @@ impl BlockCheck {
         let stored = std::mem::take(&mut thread.stored);
         let mut now = [0u8; 16];
         let bytes = stored.bytes as usize;
-        // SAFETY: as in `watch`; the launch, and so its memory, is alive.
+        // SAFETY: the store was found to be inside of memory that exists, and the launch, and so its memory, is alive.
         unsafe {
             std::ptr::copy_nonoverlapping(stored.address as *const u8, now.as_mut_ptr(), bytes);
         }

@@ -128,7 +128,7 @@ impl Deref for LaunchHandle {
     type Target = LaunchCheck;
     #[inline(always)]
     fn deref(&self) -> &LaunchCheck {
-        // SAFETY: see `new`.
+        // SAFETY: it outlives this, and nobody else uses it while the reference is alive: that is the contract of `new`.
         unsafe { self.0.as_ref() }
     }
 }
@@ -136,7 +136,7 @@ impl Deref for LaunchHandle {
 impl DerefMut for LaunchHandle {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut LaunchCheck {
-        // SAFETY: see `new`.
+        // SAFETY: it outlives this, and nobody else uses it while the reference is alive: that is the contract of `new`.
         unsafe { self.0.as_mut() }
     }
 }

@@ -391,7 +391,8 @@ impl BlockCheck {
         let me = thread.who.at(kind, self.clock.stamp(thread.index()), place).of_bytes(INIT_ALL);
         let marks = Granule::marks(kind);
         for _ in 0..len / GRANULE {
-            // SAFETY: as in `access`.
+            // SAFETY: the shadow of an address that was located; an access that runs past its array's end meets a granule that does not
+            // exist, and the arena's has a margin.
             let shadow = unsafe { &mut *granule };
             if !shadow.usual(generation, kind.writes()) {
                 return false;

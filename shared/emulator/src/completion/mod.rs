@@ -127,7 +127,7 @@ impl Flight {
                 What::Tile(tile) => tile.make(),
             }
         }
-        // SAFETY: as above: a barrier that was one when the copy was asked for.
+        // SAFETY: the address of a barrier that was one when the copy was asked for; of a checked kernel it has been looked at.
         let outcome = unsafe { mbarrier::complete(self.barrier, self.bytes as u32) };
         match check {
             Some(check) => check.landed(&self, outcome),

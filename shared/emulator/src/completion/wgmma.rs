@@ -348,7 +348,7 @@ pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) 
             let product = products[row * shape.columns + column];
             if shape.half_sums {
                 let to = part.to as *mut f16;
-                // SAFETY: as below.
+                // SAFETY: so many accumulators, of halves, are the lane's own, as this function's caller says.
                 unsafe {
                     let before = if shape.adds { (*to.add(i)).to_f64() } else { 0.0 };
                     *to.add(i) = f16::from_f64(before + product);
@@ -357,7 +357,7 @@ pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) 
             }
             if shape.of.is_whole() {
                 let to = part.to as *mut i32;
-                // SAFETY: as below. The product is a whole number of at most 22 bits.
+                // SAFETY: so many accumulators, of whole numbers, are the lane's own, as this function's caller says. The product is a whole number of at most 22 bits.
                 unsafe {
                     let before = if shape.adds { *to.add(i) } else { 0 };
                     *to.add(i) = before.wrapping_add(product as i32);

@@ -78,7 +78,8 @@ pub(super) fn async_wait(thread: &mut Running, pending: u32) {
 /// A copy is waited for: it is made now at the latest.
 fn finish(thread: &mut Running, mut copy: Copy, kind: Kind, how: How) {
     thread.look_at(copy.to, copy.bytes, kind, how, copy.pc);
-    // SAFETY: see `start`.
+    // SAFETY: a kernel's own addresses, which a checked one has had looked at when it asked for the copy; what is behind them is
+    // the kernel's affair, as with its other accesses.
     unsafe { copy.make() };
 }
 
@@ -367,7 +368,8 @@ pub(super) fn bulk_wait(thread: &mut Running, pending: u32, reads_alone: i32) {
     let how = How { lands: true, ..How::default() };
     let mut read = Vec::new();
     for copy in thread.thread().bulk.completing(pending as usize) {
-        // SAFETY: see `start`.
+        // SAFETY: a kernel's own addresses, which a checked one has had looked at when it asked for the copy; what is behind them is
+        // the kernel's affair, as with its other accesses.
         if unsafe { copy.read() } {
             read.push((copy.from, copy.bytes, copy.pc));
         }

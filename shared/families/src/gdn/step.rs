@@ -14,7 +14,7 @@ use lab_harness::plan::Scope;
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
-    Request, Setting, Tensor, Tensors, arguments, tensor,
+    Request, Setting, Tensor, Tensors, named, tensor,
 };
 
 /// The family.
@@ -78,8 +78,8 @@ pub fn slots(plan: &mut Plan, info: &Info, request: &Request<'_>) -> Result<Step
     let c = plan.updated("C0", "CN", state, &[b, nh, dhqk, dhhv]);
     let h = plan.output("h", request.dtype, &[b, nh, dhhv]);
     let scale = scale_of(info, request.options(), dhqk);
-    let scope = Scope::new()
-        .with(arguments![q, k, v, g, beta, C: c, h, dhqk, dhhv, group: nh / nkv, scale]);
+    let scope =
+        Scope::new().with(named![q, k, v, g, beta, C: c, h, dhqk, dhhv, group: nh / nkv, scale]);
     Ok(StepSlots { state, scope })
 }
 

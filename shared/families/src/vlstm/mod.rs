@@ -36,7 +36,7 @@ use lab_harness::plan::{Scope, Slot};
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
-    Request, Setting, Tensors, arguments,
+    Request, Setting, Tensors, named,
 };
 
 /// The family of the causal products without gates and normaliser: q, k, v → h.
@@ -338,8 +338,8 @@ pub fn forward_backward_slots(plan: &mut Plan, request: &Request<'_>) -> Forward
     let [di, df] = ["di", "df"].map(|name| output(name, DType::F32, &[b, nh, s]));
     let scale = 1.0 / (dhqk as f64).sqrt();
     let scope = Scope::new()
-        .with(arguments![q, k, v, i, f, dh, h, m, n, dq, dk, dv, di, df])
-        .with(arguments![S: s, dhqk, dhhv, scale]);
+        .with(named![q, k, v, i, f, dh, h, m, n, dq, dk, dv, di, df])
+        .with(named![S: s, dhqk, dhhv, scale]);
     ForwardBackwardSlots { f, scope }
 }
 

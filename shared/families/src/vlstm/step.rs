@@ -17,7 +17,7 @@ use lab_harness::plan::{Scope, Slot};
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
-    Request, Setting, Tensors, arguments, tensor,
+    Request, Setting, Tensors, named, tensor,
 };
 
 /// The family.
@@ -187,8 +187,8 @@ pub fn slots(plan: &mut Plan, info: &Info, request: &Request<'_>) -> Result<Step
     let h = plan.output("h", request.dtype, &[b, nh, dhhv]);
     let scale = 1.0 / (dhqk as f64).sqrt();
     let scope = Scope::new()
-        .with(arguments![q, k, v, i_gate, f_gate, C: c, n, m, h])
-        .with(arguments![dhqk, dhhv, scale, eps]);
+        .with(named![q, k, v, i_gate, f_gate, C: c, n, m, h])
+        .with(named![dhqk, dhhv, scale, eps]);
     Ok(StepSlots { state, scope })
 }
 

@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// The checks of this crate. They stand on the passes between mixers most of all.
-pub static SUITE: Suite = Suite { name: "lab-lm", stage: "passes", checks: CHECKS };
+pub static SUITE: Suite = Suite::new("lab-lm", "passes", CHECKS)
+    .with_kernels("shared/models/lm", crate::kernels::KERNELS);
 
 static CHECKS: &[Check] = &[
     Check::new("a_step_follows_the_reference", a_step_follows_the_reference),

@@ -1,6 +1,12 @@
 //! Series, texts, how they are cut, and what is said of them: nothing here needs a device.
 #![allow(missing_docs)]
 
+// As the library has it, which shows none of it.
+#[path = "../src/data/algebra.rs"]
+mod algebra;
+#[path = "data/algebra_tests.rs"]
+mod algebra_tests;
+
 mod series {
     use std::path::Path;
 

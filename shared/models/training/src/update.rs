@@ -1,8 +1,8 @@
 //! The launches of an optimizer's step, over all parameters at once.
 
-use lab_device::{DType, KernelSource};
-use lab_harness::plan::{Plan, Scope, Slot};
-use lab_harness::{Error, arguments};
+use lab_device::{DType, KernelSource, LaunchPromise};
+use lab_harness::plan::{Arguments, Plan, Scope, Slot};
+use lab_harness::{Error, named};
 
 use crate::Optimizer;
 
@@ -15,6 +15,9 @@ const MOST_BLOCKS: usize = 256;
 pub struct Update {
     /// The file of a stage that has the kernels of `lab/optimizer.cuh`.
     pub source: &'static KernelSource,
+    /// Of who calls for the launches: the file is such a one, and `p`, `m` and `v` of the scope have as many elements as the gradients,
+    /// as `copy` has where it is of another type.
+    pub promise: LaunchPromise,
     /// Of the parameters that the network reads, and of the gradients.
     pub dtype: DType,
     /// The rule and its numbers.
@@ -45,16 +48,16 @@ impl Update {
             update.grid([len.div_ceil(OF_BLOCK).min(MOST_BLOCKS) as u32, 1, 1])?
         };
         let squares = plan.scratch(DType::F64, launch.grid[0] as usize);
-        let scope = scope.clone().with(arguments![g, squares, N: len]);
+        let scope = scope.clone().with(named![g, squares, N: len]);
         if !few {
-            plan.launch_in(&scope, &sums, launch, [])?;
+            plan.launch_in(&scope, &sums, launch, Arguments::new(self.promise, []))?;
         }
         let [beta1, beta2, eps, decay] = self.optimizer.numbers();
-        let arguments = arguments![
+        let arguments = named![
             beta1, beta2, eps, decay,
             max_norm: self.clip.unwrap_or(0.0),
             blocks: if few { 0 } else { launch.grid[0] },
         ];
-        plan.launch_in(&scope, &update, launch, arguments)
+        plan.launch_in(&scope, &update, launch, Arguments::new(self.promise, arguments))
     }
 }

@@ -10,13 +10,12 @@ mod slstm;
 mod spread;
 mod tensor;
 mod tensor_grid;
-mod tensor_head;
 mod tensor_products;
 mod tensor_slots;
 
 use std::collections::BTreeMap;
 
-use lab_device::{DType, Device, Kernel, KernelSource};
+use lab_device::{DType, Device, Kernel, KernelSource, LaunchPromise};
 use lab_harness::plan::{Argument, Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 use lab_reference::lstm::Cell;
@@ -28,8 +27,9 @@ pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
 pub(crate) use tensor::MOST_TENSOR_UNITS;
+pub use tensor::check_halves;
 pub(crate) use tensor_grid::{MOST_GRID_UNITS, has_room_for_grid};
-pub use tensor_head::{MOST_TENSOR_OUTPUTS, TensorHead};
+pub use tensor_products::product;
 pub(crate) use tensor_products::wide_bytes;
 pub(crate) use tensor_slots::TensorSlots;
 
@@ -96,8 +96,10 @@ pub struct States {
 
 impl States {
     /// Of a cell ([`Cell::states`]): `slot` gives that of each, of `h0` before the first step and `hn` behind the last and
-    /// so on, in this type.
+    /// so on, in this type. Whoever calls for launches over them promises that these slots, x, y and the parameters have the
+    /// elements that the sizes say, and that `lengths` holds 0 to T.
     pub fn new(
+        _promise: LaunchPromise,
         cell: Cell,
         dtype: DType,
         lengths: Slot,
@@ -162,8 +164,14 @@ pub struct Upstream {
 
 impl Upstream {
     /// `slot` gives that of each gradient: `dhn`, which is read, `dh0`, which is written, and so on, in this type. By m of an
-    /// sLSTM there is none.
-    pub fn new(cell: Cell, dtype: DType, dy: Slot, slot: impl FnMut(&str, DType) -> Slot) -> Self {
+    /// sLSTM there is none. The promise is as that of [`States::new`], of the gradients.
+    pub fn new(
+        _promise: LaunchPromise,
+        cell: Cell,
+        dtype: DType,
+        dy: Slot,
+        slot: impl FnMut(&str, DType) -> Slot,
+    ) -> Self {
         let ends = |of: &'static str| [(of, format!("d{of}n")), (of, format!("d{of}0"))];
         Self { dy, states: slots_of(cell, dtype, states_with_gradient(cell).flat_map(ends), slot) }
     }

@@ -2,7 +2,7 @@
 
 use lab_device::{Kernel, KernelSource, Launch};
 use lab_harness::plan::{Argument, Plan, Scope};
-use lab_harness::{Error, arguments};
+use lab_harness::{Error, arguments, named};
 
 use super::residence::instance_for;
 use super::{Direction, Sizes};
@@ -16,7 +16,7 @@ pub(super) fn scratch(plan: &mut Plan, sizes: Sizes, kept: bool) -> [(&'static s
     let all = sizes.rows() * 5;
     let n = room(all * sizes.hidden, kept);
     let d = room(all * sizes.hidden, sizes.keep);
-    arguments![n, d, scales: room(all, kept)]
+    named![n, d, scales: room(all, kept)]
 }
 
 impl Direction {
@@ -74,6 +74,6 @@ impl Direction {
         scope: &Scope,
     ) -> Result<(), Error> {
         let (kernel, launch) = self.norm_sequence(plan, &V1_NORM_BACK, "norm_sequence_back")?;
-        plan.launch_in(scope, &kernel, launch, [])
+        plan.launch_in(scope, &kernel, launch, arguments![])
     }
 }

@@ -2,12 +2,12 @@
 //! gradients by x and by the parameters.
 
 use lab_device::{DType, Kernel, Launch};
-use lab_harness::plan::{Argument, Plan, Slot};
-use lab_harness::{Error, arguments};
+use lab_harness::plan::{Argument, Arguments, Plan, Slot};
+use lab_harness::{Error, arguments, named};
 
 use super::tensor_products::add_input_product;
 use super::{Direction, Sizes, Weights, blocks, kernel};
-use crate::kernels::{INPUT_GRADIENT, PARAMETER_GRADIENT, PROJECTION, VECTOR_GRADIENT};
+use crate::kernels::{INPUT_GRADIENT, PARAMETER_GRADIENT, PROJECTION, PROMISE, VECTOR_GRADIENT};
 
 /// Rows and columns of a tile of the products, columns of a block of the sums.
 const TILE: usize = 32;
@@ -84,7 +84,7 @@ impl HeadSums {
     /// Under the names of the kernel's parameters.
     fn arguments(&self, of_y: usize) -> [(&'static str, Argument); 11] {
         let Self { dz, dz_rows, row_losses, counts, bias, losses, from, rows, outputs, .. } = *self;
-        arguments![
+        named![
             dz, dz_rows, row_losses, counts, dhead_weight: self.weight, dhead_bias: bias,
             losses, from, head_rows: rows, O: outputs, K: self.columns(of_y),
         ]
@@ -122,14 +122,14 @@ impl Direction {
         let gates = self.sizes.gates_argument();
         let projection = self.kernel(plan, &PROJECTION, "projection", gates)?;
         let launch = launch_of_tiles(&projection, self.sizes.rows(), self.sizes.weights())?;
-        plan.launch_in(&self.scope, &projection, launch, [])
+        plan.launch_in(&self.scope, &projection, launch, arguments![])
     }
 
     /// The gates of all steps once more, from h and c, where another layer's have taken their place.
     pub(crate) fn add_gates_again(&self, plan: &mut Plan) -> Result<(), Error> {
         let again = self.kernel(plan, &PROJECTION, "gates_again", "")?;
         let launch = launch_of_tiles(&again, self.sizes.rows(), self.sizes.weights())?;
-        plan.launch_in(&self.scope, &again, launch, [])
+        plan.launch_in(&self.scope, &again, launch, arguments![])
     }
 
     /// The gradients by all parameters, and those of the head.
@@ -189,12 +189,12 @@ impl Direction {
         }
         grid += head.blocks(hidden * directions);
         let (dweight_ih, dweight_hh) = (gradients["weight_ih"], gradients["weight_hh"]);
-        let arguments = arguments![dweight_ih, dweight_hh, dbias_ih, dbias_hh];
-        let arguments = arguments.into_iter().chain(head.arguments(hidden * directions));
+        let own = named![dweight_ih, dweight_hh, dbias_ih, dbias_hh];
+        let all = own.into_iter().chain(head.arguments(hidden * directions));
         if grid == 0 {
             return Ok(());
         }
-        plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments)
+        plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, Arguments::new(PROMISE, all))
     }
 }
 

@@ -33,6 +33,6 @@ impl Direction {
 
     pub(super) fn add_sequence_back(&self, plan: &mut Plan, scope: &Scope) -> Result<(), Error> {
         let (kernel, launch) = self.sequence(plan, &V1_SEQUENCE_BACK, "lstm_sequence_back")?;
-        plan.launch_in(scope, &kernel, launch, [])
+        plan.launch_in(scope, &kernel, launch, arguments![])
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use lab_device::DType;
-use lab_harness::plan::{Argument, Plan, Slot};
-use lab_harness::{Error, arguments};
+use lab_harness::plan::{Argument, Arguments, Plan, Slot};
+use lab_harness::{Error, named};
 use slstm_fused::Recurrence;
 
 use super::tensor::check_halves;
 use super::{Direction, HeadSums, Sizes, States, Upstream, Weights};
+use crate::kernels::PROMISE;
 
 /// Of all states, or gradients by them, those of layer `state`, under their names.
 fn of_layer(
@@ -33,7 +34,7 @@ pub(super) fn recurrence(
     let Sizes { dtype, steps, batch, hidden, keep, .. } = sizes;
     let version = sizes.way.slstm().expect("a way that was checked");
     let b = weights.get("b").copied().unwrap_or_else(|| plan.zeros(dtype, sizes.weights()));
-    let own = arguments![wx, y, b, r: weights["r"]];
+    let own = named![wx, y, b, r: weights["r"]];
     let tensors = of_layer(&states.slots, sizes, state).chain(own);
     Recurrence::new(
         plan,
@@ -41,7 +42,7 @@ pub(super) fn recurrence(
         dtype,
         [batch, steps, heads, hidden / heads],
         keep,
-        tensors,
+        Arguments::new(PROMISE, tensors),
     )
 }
 
@@ -73,9 +74,9 @@ impl Direction {
         let sizes = self.sizes;
         let db = gradients.get("b").copied();
         let db = db.unwrap_or_else(|| plan.scratch(sizes.dtype, sizes.weights()));
-        let own = arguments![dy: upstream.dy, dwx: self.gates, dr: gradients["r"], db];
+        let own = named![dy: upstream.dy, dwx: self.gates, dr: gradients["r"], db];
         let tensors = of_layer(&upstream.states, sizes, self.state).chain(own);
-        self.recurrence().add_backward(plan, tensors)?;
+        self.recurrence().add_backward(plan, Arguments::new(PROMISE, tensors))?;
         self.add_gradient_by_weight_ih(plan, gradients, head)
     }
 }

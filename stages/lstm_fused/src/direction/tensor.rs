@@ -1,7 +1,7 @@
 //! The launches of a direction whose products with h are on tensor cores.
 
 use lab_device::{DType, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
-use lab_harness::plan::{Argument, Plan, Scope};
+use lab_harness::plan::{Arguments, Plan, Scope};
 use lab_harness::{Error, arguments};
 
 use super::products::launch_of_tiles;
@@ -60,7 +60,11 @@ fn has_few_rows(dtype: DType, hidden: usize, batch: usize, multiprocessors: usiz
     instance.is_some_and(|i| i.size("ROWS") <= 4 && waves(&i, batch, multiprocessors) == 1)
 }
 
-pub(super) fn check_halves(dtype: DType) -> Result<(), Error> {
+/// Refuses a type that tensor cores do not take here.
+///
+/// # Errors
+/// Neither f16 nor bf16.
+pub fn check_halves(dtype: DType) -> Result<(), Error> {
     if [DType::F16, DType::BF16].contains(&dtype) {
         return Ok(());
     }
@@ -92,7 +96,7 @@ impl Direction {
 
     /// What comes to the cells of a step and what leaves them, as TMA has it: lines of eight units of a row, in boxes of a
     /// block's units and a cluster's rows.
-    fn cell_boxes(&self, instance: &Instance) -> Result<[(&'static str, Argument); 4], Error> {
+    fn cell_boxes(&self, instance: &Instance) -> Result<Arguments<'static>, Error> {
         const EIGHT: usize = 8;
         let Sizes { dtype, steps, batch, hidden, directions, keep, .. } = self.sizes;
         let [units, rows] = [instance.size("HT") / instance.size("BLOCKS"), instance.size("ROWS")];
@@ -181,7 +185,7 @@ impl Direction {
         let by_groups = self.comes_back_by_groups(plan);
         let (kernel, launch, _) =
             self.tensor_launch(plan, if by_groups { WGMMA_BACK } else { BACK })?;
-        plan.launch_in(&scope, &kernel, launch, [])
+        plan.launch_in(&scope, &kernel, launch, arguments![])
     }
 
     pub(super) fn tensor_slots(&self) -> TensorSlots {

@@ -18,7 +18,13 @@ fn matrix(sizes: Sizes, rows: usize, columns: usize) -> Operand {
 }
 
 /// A kernel of one of the products, and the height, width and depth of its tiles.
-pub(super) fn product(
+///
+/// # Errors
+/// It does not compile on this device.
+///
+/// # Panics
+/// The file has no such kernel of this type.
+pub fn product(
     plan: &Plan,
     source: &'static KernelSource,
     name: &str,

@@ -10,6 +10,7 @@ use super::{Lstm, Pass};
 use crate::direction::{
     Direction, HeadSums, LayerSlots, Sizes, States, Upstream, Weights, add_input_gradient,
 };
+use crate::kernels::PROMISE;
 
 /// The layers of a forward pass, each with its directions.
 pub type Layers = Vec<Vec<Direction>>;
@@ -42,7 +43,7 @@ impl Lstm {
         } else {
             p.constant(&Tensor::new(&[batch], &vec![steps as i32; batch]))
         };
-        let states = States::new(network.cell, dtype, lengths, |name, dtype| {
+        let states = States::new(PROMISE, network.cell, dtype, lengths, |name, dtype| {
             if name.ends_with('0') {
                 input(p, name, dtype, &state_shape)
             } else {
@@ -61,7 +62,7 @@ impl Lstm {
         }
 
         let dy = input(p, "dy", dtype, &y_shape);
-        let upstream = Upstream::new(network.cell, dtype, dy, |name, dtype| {
+        let upstream = Upstream::new(PROMISE, network.cell, dtype, dy, |name, dtype| {
             if name.ends_with('0') {
                 p.output(name, dtype, &state_shape)
             } else {

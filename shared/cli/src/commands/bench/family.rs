@@ -1,9 +1,10 @@
 //! A family's versions on each of its problems, then its peers, then the libraries of scripts.
 
 use lab_device::{Arithmetic, DType, Device};
+use lab_harness::Products;
 use lab_harness::prepared::launch_measured;
-use lab_harness::record::{Of, Products};
 use lab_harness::{Dims, Peer, Posed, Prepared, Problem, Tensors, Version};
+use lab_records::record::Of;
 
 use super::asked::{Asked, Family, peers};
 use super::lines::{Line, OfProblem, Timed};

@@ -1,10 +1,11 @@
 //! What is said of a result: its line of the table and of the record.
 
 use lab_device::{Arithmetic, Device};
-use lab_harness::record::{Judged, Measurement, Of, Products};
+use lab_harness::Products;
 use lab_harness::roofline::Roofline;
 use lab_harness::timing::Times;
 use lab_harness::{Cost, Heads, Problem};
+use lab_records::record::{Judged, Measurement, Of};
 
 use super::scripts::Theirs;
 use crate::commands::measure::Measured;

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Arithmetic, DType, Device};
-use lab_harness::record::Machine;
 use lab_harness::timing::Times;
+use lab_records::record::Machine;
 
 use crate::failure::Failure;
 

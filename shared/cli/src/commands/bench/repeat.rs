@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Parser;
-use lab_harness::record::{Machine, Measurement, Of, Run};
+use lab_records::record::{Machine, Measurement, Of, Run};
 
 use super::Arguments;
 use crate::failure::Failure;

@@ -105,8 +105,8 @@ fn time_replays(
 
 #[cfg(test)]
 mod tests {
-    use lab_harness::record::Of;
     use lab_harness::{Comparison, Tensors};
+    use lab_records::record::Of;
 
     use super::*;
     use crate::commands::measure::Measured;

@@ -10,13 +10,13 @@ use lab_harness::Error;
 use lab_lm::{
     Config, Decay, Evaluated, Evaluator, Mixers, Model, Recall, Schedule, Tokens, Trainer,
 };
+use lab_plots::Curve;
+use lab_plots::lines::{Axes, lines};
 use serde_json::json;
 
 use crate::Common;
 use crate::commands::run::check_target;
 use crate::failure::Failure;
-use crate::plot::lines::{Axes, lines};
-use crate::plot::{self, Curve};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -185,7 +185,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         all.push(experiment.learn(&device, model, &bar)?);
     }
     bar.finish_and_clear();
-    plot::write(&arguments.out, &experiment.plot(&all)?)?;
+    lab_plots::write(&arguments.out, &experiment.plot(&all)?)?;
     let out = arguments.out.display().to_string();
     if common.json {
         let rows: Vec<_> = all

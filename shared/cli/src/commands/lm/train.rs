@@ -14,6 +14,8 @@ use lab_lm::{
     Checkpoint, Evaluator, Phase, Position, Ranks as RankGroup, Sampler, Tokenizer, Tokens,
     Trainer, Writer,
 };
+use lab_plots::Curve;
+use lab_plots::lines::{Axes, lines};
 use serde_json::json;
 
 use super::bits;
@@ -24,8 +26,6 @@ use super::texts::{self, Corpus, Split};
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
 use crate::commands::training::{beside, check_targets, digits, name};
 use crate::failure::Failure;
-use crate::plot::lines::{Axes, lines};
-use crate::plot::{self, Curve};
 use crate::{Common, own};
 
 #[derive(Debug, Args)]
@@ -540,7 +540,7 @@ impl Run<'_> {
         }
         let title = format!("bits a byte of {}", name(out));
         let axes = Axes { title: &title, x: "step", logarithmic: true, truth_first: false };
-        plot::write(curve, &lines(&axes, curves)?)?;
+        lab_plots::write(curve, &lines(&axes, curves)?)?;
         let mut lines = String::new();
         for look in looks {
             let line = serde_json::to_string(look).expect("numbers are JSON");

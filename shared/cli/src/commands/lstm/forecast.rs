@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use lab_harness::Error;
 use lab_lstm::data::{Errors, Linear, Scale, Series, Windows, free_run, persistence};
 use lab_lstm::training::Evaluator;
+use lab_plots::Curve;
+use lab_plots::lines::{Axes, lines};
 use serde_json::json;
 
 use super::free_run::by_network;
@@ -15,8 +17,6 @@ use super::tested::Tested;
 use crate::commands::run::check_target;
 use crate::commands::training::{beside, digits};
 use crate::failure::Failure;
-use crate::plot::lines::{Axes, lines};
-use crate::plot::{self, Curve};
 use crate::table::table;
 
 /// Times the frequency of the training.
@@ -56,7 +56,7 @@ pub(super) fn run(tested: &Tested<'_>, kind: Kind, scale: Scale) -> Result<(), F
         all.push(forecasts(tested, case, scale, &linear)?);
     }
     for ((shown, _), path) in pictures.iter().zip(&paths) {
-        plot::write(path, &picture(&cases[*shown], &all[*shown], tested.model)?)?;
+        lab_plots::write(path, &picture(&cases[*shown], &all[*shown], tested.model)?)?;
     }
     let own = &cases[pictures[0].0];
     let inputs: Vec<f64> = own.series.values[own.from..].iter().map(|v| scale.scaled(*v)).collect();

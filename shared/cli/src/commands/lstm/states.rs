@@ -5,13 +5,12 @@ use std::path::Path;
 
 use lab_harness::{Error, Tensor, Tensors, tensor};
 use lab_lstm::data::StateSummary;
+use lab_plots::heat::{Frame, heat};
 use lstm_fused::{Lstm, Pass};
 use serde::Serialize;
 
 use super::tested::Tested;
 use crate::failure::Failure;
-use crate::plot;
-use crate::plot::heat::{Frame, heat};
 
 /// Units of a picture at most.
 const SHOWN: usize = 96;
@@ -146,7 +145,7 @@ impl States {
         let title = format!("hidden states of {name}{of}");
         let column = if labels.is_some() { "character" } else { "step" };
         let frame = Frame { title: &title, row: "unit", column, labels };
-        plot::write(picture, &heat(&frame, &rows)?)?;
+        lab_plots::write(picture, &heat(&frame, &rows)?)?;
         if let Some(path) = &tested.arguments.states {
             self.write(path, names)?;
         }
@@ -171,7 +170,7 @@ impl States {
         }
         let text = csv.into_inner().map_err(|e| failed(e.to_string()))?;
         let text = String::from_utf8(text).map_err(|e| failed(e.to_string()))?;
-        Ok(plot::write(path, &text)?)
+        Ok(lab_plots::write(path, &text)?)
     }
 }
 

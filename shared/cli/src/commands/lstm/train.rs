@@ -18,7 +18,6 @@ use crate::commands::training::history::{Entry, History};
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
 use crate::commands::training::{bar, beside, check_targets, estimate, name, note_replaced};
 use crate::failure::Failure;
-use crate::plot;
 use crate::{Common, own};
 
 #[derive(Debug, Args)]
@@ -102,7 +101,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     run.finish_epochs()?;
     let seconds = start.elapsed().as_secs_f64();
     let title = format!("loss of {}", name(out));
-    plot::write(&curve, &run.notes.history.plot(&title)?)?;
+    lab_plots::write(&curve, &run.notes.history.plot(&title)?)?;
     finish(common, arguments, &run, &device.name(), seconds, &[out, &curve, &state]);
     Ok(())
 }

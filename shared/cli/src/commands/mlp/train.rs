@@ -18,7 +18,6 @@ use crate::commands::training::{
     bar, beside, check_targets, digits, estimate, name, note_replaced, seconds,
 };
 use crate::failure::Failure;
-use crate::plot;
 use crate::{Common, own};
 
 #[derive(Debug, Args)]
@@ -94,7 +93,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     run.keep()?;
     run.finish_epochs()?;
     let elapsed = start.elapsed().as_secs_f64();
-    plot::write(&curve, &run.notes.history.plot(&format!("loss of {}", name(out)))?)?;
+    lab_plots::write(&curve, &run.notes.history.plot(&format!("loss of {}", name(out)))?)?;
     finish(common, &run, &corpus, &device.name(), elapsed, &curve);
     Ok(())
 }

@@ -9,12 +9,14 @@ use lab_mutate::{Codes, INSTRUCTIONS, Judge, Sources};
 
 use crate::commands::workspace;
 use crate::failure::Failure;
-use crate::stage;
+use crate::{model, stage};
 
 /// Whose kernels are broken, and what is to notice.
 pub(crate) enum Suite {
     /// A stage's kernels and the headers that they include, by its tests.
     Stage(&'static Stage),
+    /// A model's own kernels and the headers that they include, by its checks.
+    Model(&'static lab_harness::suite::Suite),
     /// The headers of instructions that the corpus's kernels include, by the verdicts on these: the kernels themselves
     /// are wrong on purpose, or there to show that they are right.
     Corpus,
@@ -24,7 +26,10 @@ impl Suite {
     pub(super) fn named(name: &str) -> Result<Self, Failure> {
         match name {
             "corpus" => Ok(Self::Corpus),
-            _ => Ok(Self::Stage(stage(name)?)),
+            _ => match model(name) {
+                Some(model) => Ok(Self::Model(model)),
+                None => Ok(Self::Stage(stage(name)?)),
+            },
         }
     }
 
@@ -44,6 +49,7 @@ impl Suite {
             Self::Stage(stage) => {
                 Ok(Sources::read(&workspace, &format!("stages/{}", stage.name), stage.kernels)?)
             }
+            Self::Model(model) => Ok(Sources::read(&workspace, model.home, model.kernels)?),
             Self::Corpus => {
                 let all: Vec<&'static KernelSource> = lab_corpus::kernels::KERNELS.to_vec();
                 Ok(Sources::read(&workspace, "shared/corpus", &all)?)
@@ -55,6 +61,8 @@ impl Suite {
     pub(super) fn tells_files(&self) -> bool {
         match self {
             Self::Stage(stage) => stage.versions.iter().all(|v| !v.sources().is_empty()),
+            // It has no versions: all of its checks run.
+            Self::Model(_) => false,
             Self::Corpus => true,
         }
     }
@@ -79,6 +87,9 @@ impl Suite {
         let mut arguments = match self {
             Self::Stage(stage) => {
                 vec!["selftest", stage.name, "--device", "emulator", "--fail-fast"]
+            }
+            Self::Model(model) => {
+                vec!["selftest", model.name, "--device", "emulator", "--fail-fast"]
             }
             Self::Corpus => vec!["dev", "corpus", "--fail-fast"],
         };

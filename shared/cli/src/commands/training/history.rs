@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use lab_harness::Error;
-
-use crate::plot::Curve;
-use crate::plot::lines::{Axes, lines};
+use lab_plots::Curve;
+use lab_plots::lines::{Axes, lines};
 
 /// An epoch's losses.
 #[derive(Clone, Copy, Debug, PartialEq)]

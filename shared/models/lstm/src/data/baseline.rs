@@ -1,9 +1,9 @@
 //! Forecasts that need no network: what a network has to beat.
 
 use lab_harness::Error;
-use nalgebra::{DMatrix, DVector};
 
 use super::Windows;
+use super::algebra::Matrix;
 
 /// As it was: the last value of the window.
 ///
@@ -50,34 +50,35 @@ impl Linear {
     pub fn fit(windows: &Windows<'_>) -> Result<Self, Error> {
         let columns = windows.window() + 1;
         // Each row: the window, 1, and what comes next.
-        let mut triangle = DMatrix::<f64>::zeros(0, columns + 1);
+        let mut triangle = Matrix::new(columns + 1, Vec::new());
         for first in (0..windows.len()).step_by(CHUNK) {
-            let rows = CHUNK.min(windows.len() - first);
-            let above = triangle.nrows();
-            let mut chunk = triangle.resize_vertically(above + rows, 0.0);
-            for n in 0..rows {
-                let (window, next) = windows.get(first + n);
-                let row = window.iter().copied().chain([1.0, next]);
-                row.enumerate().for_each(|(c, value)| chunk[(above + n, c)] = value);
+            for n in first..windows.len().min(first + CHUNK) {
+                let (window, next) = windows.get(n);
+                triangle.push_row(window.iter().copied().chain([1.0, next]));
             }
-            triangle = chunk.qr().r();
+            triangle = triangle.triangle();
         }
-        let rows = triangle.nrows().min(columns);
-        let left = triangle.view((0, 0), (rows, columns)).into_owned();
-        let right: DVector<f64> = triangle.view((0, columns), (rows, 1)).column(0).into_owned();
+        let mut left = Matrix::new(columns, Vec::new());
+        let mut right = Vec::new();
+        for row in 0..triangle.rows().min(columns) {
+            let (own, next) = triangle.row(row).split_at(columns);
+            left.push_row(own.iter().copied());
+            right.push(next[0]);
+        }
         let failed = || {
             let got = "others".to_owned();
             Error::bad("series", "values that a linear model can be fitted to", got)
         };
-        // Of a matrix that is not finite the iteration would have no end.
-        if left.iter().chain(&right).any(|v| !v.is_finite()) {
+        let rows = (0..left.rows()).flat_map(|row| left.row(row));
+        if rows.chain(&right).any(|v| !v.is_finite()) {
             return Err(failed());
         }
-        let svd = left.svd(true, true);
-        let largest = svd.singular_values.max();
-        let weights = svd.solve(&right, RANK * largest).map_err(|_| failed())?;
-        let constant = weights[columns - 1];
-        Ok(Self { weights: weights.as_slice()[..columns - 1].to_vec(), constant })
+        let mut weights = left.least_squares(&right, RANK).ok_or_else(failed)?;
+        if weights.iter().any(|v| !v.is_finite()) {
+            return Err(failed());
+        }
+        let constant = weights.pop().expect("a weight of the constant");
+        Ok(Self { weights, constant })
     }
 
     /// The value after a window.

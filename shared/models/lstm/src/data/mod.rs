@@ -17,6 +17,7 @@
 //! # Ok::<(), lab_harness::Error>(())
 //! ```
 
+mod algebra;
 mod baseline;
 mod sample;
 mod series;

@@ -1,7 +1,8 @@
 //! What hidden states look like over time.
 
-use nalgebra::{DMatrix, SymmetricEigen};
 use serde::Serialize;
+
+use super::algebra::Matrix;
 
 /// A few numbers about the states of so many units.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,25 +32,22 @@ impl StateSummary {
     pub fn of(states: &[f64], units: usize) -> Self {
         assert!(!states.is_empty() && states.len().is_multiple_of(units), "states");
         assert!(states.iter().all(|v| v.is_finite()), "states that are finite");
-        let mut centred = DMatrix::from_row_slice(states.len() / units, units, states);
-        let steps = centred.nrows();
+        let steps = states.len() / units;
+        let mut centred = Vec::with_capacity(states.len());
         let mut still = 0;
         let mut saturated = 0;
-        for mut unit in centred.column_iter_mut() {
-            saturated +=
-                usize::from(unit.iter().filter(|v| v.abs() > SATURATED).count() * 2 >= steps);
-            let mean = unit.mean();
-            unit.add_scalar_mut(-mean);
-            still += usize::from((unit.norm_squared() / steps as f64).sqrt() < STILL);
+        for unit in 0..units {
+            let own = || states.iter().skip(unit).step_by(units);
+            saturated += usize::from(own().filter(|v| v.abs() > SATURATED).count() * 2 >= steps);
+            let mean = own().sum::<f64>() / steps as f64;
+            let square: f64 = own().map(|v| (v - mean).powi(2)).sum();
+            still += usize::from((square / steps as f64).sqrt() < STILL);
+            centred.extend(own().map(|v| v - mean));
         }
-        // Both products have the same eigenvalues but for zeros.
-        let product = if steps < units {
-            &centred * centred.transpose()
-        } else {
-            centred.transpose() * &centred
-        };
-        let mut variances: Vec<f64> = SymmetricEigen::new(product).eigenvalues.as_slice().to_vec();
-        variances.sort_by(|a, b| b.total_cmp(a));
+        // A row a unit. Both products have the same eigenvalues but for zeros.
+        let centred = Matrix::new(steps, centred);
+        let variances = if steps < units { centred.transposed() } else { centred };
+        let variances = variances.by_own_transpose().eigenvalues();
         let all: f64 = variances.iter().sum();
         let mut held = 0.0;
         let mut directions = 0;

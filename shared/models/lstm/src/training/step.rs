@@ -2,6 +2,7 @@
 
 mod diagnose;
 mod launches;
+mod tensor_head;
 
 use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Scope, Slot};

@@ -7,6 +7,7 @@ use lab_reference::lstm::Parameter;
 
 use super::flat::Layout;
 use super::{Error, Model};
+use crate::kernels::PROMISE;
 use lstm_fused::launches::States;
 use lstm_fused::{Lstm, Pass, Way};
 
@@ -68,8 +69,9 @@ impl Stream {
         let y = p.output("y", DType::F32, &[model.features()]);
         let shape = [model.network.layers, 1, model.network.hidden];
         let cell = model.network.cell;
-        let states =
-            States::new(cell, DType::F32, lengths, |name, dtype| p.state(name, dtype, &shape));
+        let states = States::new(PROMISE, cell, DType::F32, lengths, |name, dtype| {
+            p.state(name, dtype, &shape)
+        });
         let parameter = |_: &mut Plan, of: &Parameter| layout.part(weights, &of.name);
         lstm.forward(p, sizes, &states, [x, y], parameter, |_, _, y| Ok(y))?;
         let carried = |of: &&str| {

@@ -10,7 +10,7 @@ use lab_training::Configuration;
 use super::{Checkpoint, Config, Data, Error, Evaluator, Model, Optimizer, Schedule, Trainer};
 
 /// The checks of this crate: they need kernels of mlp_fused that nothing else launches.
-pub static SUITE: Suite = Suite { name: "lab-mlp", stage: "mlp_fused", checks: CHECKS };
+pub static SUITE: Suite = Suite::new("lab-mlp", "mlp_fused", CHECKS);
 
 static CHECKS: &[Check] = &[
     Check::new("training_follows_the_reference", training_follows_the_reference),

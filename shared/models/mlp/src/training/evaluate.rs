@@ -8,6 +8,7 @@ use lab_reference::playg::softmax;
 
 use super::data::check_tokens;
 use super::{Config, Data, Error, Model};
+use crate::kernels::PROMISE;
 use lab_harness::progress::{COUNTS, NUMBERS};
 use mlp_fused::launches::{Batch, Pairs, Products};
 
@@ -69,7 +70,7 @@ impl Forward {
             losses: plan.zeros(DType::F64, 1),
         };
         let products = Products::for_dtype(dtype);
-        let batch = Batch::new(plan, model.sizes(), batch, pairs, parameters, products);
+        let batch = Batch::new(plan, PROMISE, model.sizes(), batch, pairs, parameters, products);
         batch.add_rounding(plan)?;
         batch.add_logits(plan)?;
         Ok(Self { batch, parameters, order })

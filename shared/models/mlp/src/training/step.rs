@@ -5,6 +5,7 @@ use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Binding, Tensor, Tensors, arguments};
 
 use super::{Config, Data, Error, Model, Position};
+use crate::kernels::PROMISE;
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_training::{EpochSlots, Update};
 use mlp_fused::kernels::UPDATE;
@@ -55,8 +56,9 @@ fn add_optimizer(
         // The loss is not scaled.
         .with(arguments![rates, losses, counts, numbers, every: 0]);
     let Config { optimizer, clip, .. } = *config;
-    Ok(Update { source: &UPDATE, dtype: DType::F32, optimizer, clip, few: 0 }
-        .add(plan, &scope, gradient)?)
+    let (promise, dtype) = (PROMISE, DType::F32);
+    let update = Update { source: &UPDATE, promise, dtype, optimizer, clip, few: 0 };
+    Ok(update.add(plan, &scope, gradient)?)
 }
 
 impl lab_training::Step for Step {
@@ -109,7 +111,8 @@ impl lab_training::Step for Step {
         let kept = (!config.descends()).then(|| Kept::new(&mut plan, layout.len));
         let products = Products::for_dtype(config.dtype);
         let parts = layout.parts(flat);
-        let batch = Batch::new(&mut plan, model.sizes(), config.batch, pairs, parts, products);
+        let (sizes, count) = (model.sizes(), config.batch);
+        let batch = Batch::new(&mut plan, PROMISE, sizes, count, pairs, parts, products);
         if kept.is_some() {
             batch.add_rounding(&mut plan)?;
         }

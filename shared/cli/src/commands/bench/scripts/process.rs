@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use lab_harness::record::Products;
+use lab_harness::Products;
 use lab_harness::timing::{Rows, Times};
 use serde::Deserialize;
 use serde_json::{Value, json};

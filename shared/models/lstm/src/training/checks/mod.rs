@@ -11,8 +11,9 @@ use lab_reference::lstm::Network;
 
 use super::{Config, Data, Model, Schedule};
 
-/// The checks of this crate: they need kernels of lstm_fused that nothing else launches.
-pub static SUITE: Suite = Suite { name: "lab-lstm", stage: "lstm_fused", checks: CHECKS };
+/// The checks of this crate and of its kernels.
+pub static SUITE: Suite = Suite::new("lab-lstm", "lstm_fused", CHECKS)
+    .with_kernels("shared/models/lstm", crate::kernels::KERNELS);
 
 static CHECKS: &[Check] = &[
     Check::new("training_follows_the_reference", follow::training_follows_the_reference),

@@ -8,12 +8,12 @@ use lab_reference::lstm::Parameter;
 use super::super::data::read_rows;
 use super::super::flat::Layout;
 use super::super::{Config, Data, Head, Model};
+use super::tensor_head::{MOST_TENSOR_OUTPUTS, TensorHead};
 use super::{Slots, Training};
+use crate::kernels::{self, PROMISE};
 use lab_training::Update;
-use lstm_fused::launches::{
-    HeadSums, MOST_TENSOR_OUTPUTS, States, TensorHead, Upstream, blocks, kernel,
-};
-use lstm_fused::{Pass, Way, kernels};
+use lstm_fused::launches::{HeadSums, States, Upstream, blocks, kernel};
+use lstm_fused::{Pass, Way};
 
 /// Outputs and columns up to which a warp has a row of the head, and beyond which four have.
 const NARROW: usize = 64;
@@ -40,7 +40,7 @@ impl Builder<'_> {
         let name = if self.data.is_text() { "gather_text" } else { "gather_series" };
         let gather = kernel(self.plan.device(), &kernels::GATHER, name, dtype, "")?;
         let elements = (window * batch * self.data.columns()).max(batch);
-        self.plan.launch_in(&self.scope, &gather, gather.grid_over(elements)?, [])
+        self.plan.launch_in(&self.scope, &gather, gather.grid_over(elements)?, arguments![])
     }
 
     /// The network and the head, forward, and where it is trained backward.
@@ -67,7 +67,7 @@ impl Builder<'_> {
             }
         };
         let plan = &mut self.plan;
-        let states = States::new(network.cell, dtype, lengths, |name, dtype| {
+        let states = States::new(PROMISE, network.cell, dtype, lengths, |name, dtype| {
             if name.ends_with('0') { zeros(plan, dtype) } else { plan.scratch(dtype, states_len) }
         });
 
@@ -103,7 +103,7 @@ impl Builder<'_> {
         let Some(training) = &slots.training else { return Ok(()) };
         let by_parameters = training.gradient;
         let plan = &mut self.plan;
-        let upstream = Upstream::new(network.cell, dtype, dy, |name, dtype| {
+        let upstream = Upstream::new(PROMISE, network.cell, dtype, dy, |name, dtype| {
             if name.ends_with('0') { plan.scratch(dtype, states_len) } else { zeros(plan, dtype) }
         });
         let gradient = |_: &mut Plan, of: &Parameter| layout.part(by_parameters, &of.name);
@@ -190,7 +190,8 @@ impl Builder<'_> {
         let copy = if master == weights { self.plan.scratch(dtype, 1) } else { weights };
         let arguments = arguments![p: master, copy, m, v, rates, losses, every: loss_scale.every()];
         let scope = self.scope.clone().with(arguments);
-        let update = Update { source: &kernels::UPDATE, dtype, optimizer, clip, few: FEW };
+        let (source, promise) = (&kernels::UPDATE, PROMISE);
+        let update = Update { source, promise, dtype, optimizer, clip, few: FEW };
         update.add(&mut self.plan, &scope, gradient)
     }
 }

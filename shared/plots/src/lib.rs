@@ -1,0 +1,292 @@
+//! Charts as SVG, readable on a light and on a dark page: bars and curves here, the others a module each.
+
+#![forbid(unsafe_code)]
+
+pub mod heat;
+pub mod lines;
+pub mod roofline;
+pub mod stairs;
+pub mod versions;
+
+use std::path::Path;
+
+use lab_harness::Error;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// One bar of [`bars`].
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// What stands before it.
+    pub label: String,
+    /// Its length, in the unit of the full length.
+    pub value: f64,
+    /// What stands at its end.
+    pub note: String,
+    /// What was guessed before it was measured.
+    pub guess: Option<f64>,
+    /// Bars of one group have one colour.
+    pub group: usize,
+}
+
+const ROW: i32 = 24;
+const TOP: i32 = 58;
+const LEFT: i32 = 216;
+const WIDTH: i32 = 760;
+const BAR_END: i32 = WIDTH - 150;
+/// Mid-tones: they stand out from white and from black.
+const COLOURS: [RGBColor; 4] = [
+    RGBColor(56, 132, 200),
+    RGBColor(214, 122, 48),
+    RGBColor(64, 158, 96),
+    RGBColor(150, 104, 190),
+];
+const INK: RGBColor = RGBColor(128, 128, 128);
+const GUESSED: RGBColor = COLOURS[1];
+
+/// The chart as SVG text. `full` is the value of a bar of full length, marked by a line.
+///
+/// # Errors
+/// It cannot be drawn: no font, or a value that is no number.
+pub fn bars(title: &str, full: (f64, &str), bars: &[Bar]) -> Result<String, Error> {
+    let height = TOP + ROW * bars.len() as i32 + 12;
+    let mut svg = String::new();
+    let drawn = draw(&mut svg, height, title, full, bars);
+    drawn.map_err(|e| Error::File { path: "the plot".into(), message: e.to_string() })?;
+    Ok(svg)
+}
+
+fn draw(
+    svg: &mut String,
+    height: i32,
+    title: &str,
+    (full, full_name): (f64, &str),
+    bars: &[Bar],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let root = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
+    let text = |size: i32, horizontal: HPos| {
+        ("sans-serif", size).into_font().color(&INK).pos(Pos::new(horizontal, VPos::Center))
+    };
+    root.draw(&Text::new(title.to_owned(), (12, 16), text(16, HPos::Left)))?;
+    root.draw(&Text::new(full_name.to_owned(), (BAR_END, 40), text(13, HPos::Center)))?;
+    root.draw(&PathElement::new(vec![(BAR_END, TOP - 10), (BAR_END, height - 8)], INK))?;
+    let mark =
+        |x: i32, y: i32| PathElement::new(vec![(x, y - 10), (x, y + 10)], GUESSED.stroke_width(3));
+    if bars.iter().any(|bar| bar.guess.is_some()) {
+        root.draw(&mark(LEFT + 4, 40))?;
+        root.draw(&Text::new("guessed before", (LEFT + 12, 40), text(13, HPos::Left)))?;
+    }
+    let end = |value: f64| {
+        let share = (value / full).clamp(0.0, 1.05);
+        LEFT + ((BAR_END - LEFT) as f64 * share).round().max(1.0) as i32
+    };
+    for (row, bar) in bars.iter().enumerate() {
+        let y = TOP + ROW * row as i32 + ROW / 2;
+        let end_of_guess = bar.guess.map(end);
+        let end = end(bar.value);
+        let colour = COLOURS[bar.group % COLOURS.len()];
+        root.draw(&Text::new(bar.label.clone(), (LEFT - 8, y), text(13, HPos::Right)))?;
+        root.draw(&Rectangle::new([(LEFT, y - 8), (end, y + 8)], colour.filled()))?;
+        if let Some(x) = end_of_guess {
+            root.draw(&mark(x, y))?;
+        }
+        root.draw(&Text::new(bar.note.clone(), (end.max(BAR_END) + 8, y), text(13, HPos::Left)))?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Values over sizes.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// What it is called beside the plot.
+    pub label: String,
+    /// Whether it is drawn in dashes.
+    pub dashed: bool,
+    /// Size and value, by size.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// One colour a curve, told apart on white and on black.
+const SPECTRUM: [RGBColor; 10] = [
+    RGBColor(150, 104, 190),
+    RGBColor(110, 120, 220),
+    RGBColor(56, 132, 200),
+    RGBColor(32, 150, 160),
+    RGBColor(64, 158, 96),
+    RGBColor(140, 150, 40),
+    RGBColor(200, 140, 30),
+    RGBColor(214, 100, 48),
+    RGBColor(205, 75, 95),
+    RGBColor(190, 80, 150),
+];
+const AREA: (i32, i32, i32, i32) = (64, 44, 600, 420);
+const HEIGHT: i32 = 470;
+
+/// Curves over sizes as SVG text, both axes logarithmic. `ceilings` are
+/// peaks, by name.
+///
+/// # Errors
+/// As [`bars`].
+pub fn curves(
+    title: &str,
+    axis: &str,
+    ticks: &[(f64, String)],
+    ceilings: &[(String, f64)],
+    curves: &[Curve],
+) -> Result<String, Error> {
+    let mut svg = String::new();
+    let drawn = draw_curves(&mut svg, title, axis, ticks, ceilings, curves);
+    drawn.map_err(|e| Error::File { path: "the plot".into(), message: e.to_string() })?;
+    Ok(svg)
+}
+
+fn draw_curves(
+    svg: &mut String,
+    title: &str,
+    axis: &str,
+    ticks: &[(f64, String)],
+    ceilings: &[(String, f64)],
+    curves: &[Curve],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let root = SVGBackend::with_string(svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
+    let text = |size: i32, horizontal: HPos| {
+        ("sans-serif", size).into_font().color(&INK).pos(Pos::new(horizontal, VPos::Center))
+    };
+    let (left, top, right, bottom) = AREA;
+    let points = || curves.iter().flat_map(|c| c.points.iter().map(|p| p.1));
+    let values = || points().chain(ceilings.iter().map(|c| c.1));
+    let decade = |v: f64| v.log10();
+    // Whole decades below, a little room above.
+    let low = values().map(decade).fold(f64::INFINITY, f64::min).floor();
+    let high = values().map(decade).fold(f64::NEG_INFINITY, f64::max).max(low + 1.0) + 0.05;
+    let (first, last) = (ticks.first().map_or(1.0, |t| t.0), ticks.last().map_or(2.0, |t| t.0));
+    let span = (last / first).log2().max(1.0);
+    let x = |size: f64| {
+        left + 12 + ((size / first).log2() / span * f64::from(right - left - 24)).round() as i32
+    };
+    let y = |value: f64| {
+        bottom - ((decade(value) - low) / (high - low) * f64::from(bottom - top)).round() as i32
+    };
+    root.draw(&Text::new(title.to_owned(), (12, 16), text(16, HPos::Left)))?;
+    let faint = INK.mix(0.35);
+    let mut exponent = low as i32;
+    while f64::from(exponent) <= high {
+        for digit in [1, 2, 5] {
+            let value = f64::from(digit) * 10f64.powi(exponent);
+            if decade(value) <= high {
+                let at = y(value);
+                root.draw(&PathElement::new(vec![(left, at), (right, at)], faint))?;
+                let label = Text::new(format!("{value}"), (left - 8, at), text(12, HPos::Right));
+                root.draw(&label)?;
+            }
+        }
+        exponent += 1;
+    }
+    for (size, label) in ticks {
+        let at = x(*size);
+        root.draw(&PathElement::new(vec![(at, bottom), (at, bottom + 5)], INK))?;
+        root.draw(&Text::new(label.clone(), (at, bottom + 16), text(12, HPos::Center)))?;
+    }
+    let middle = (left + right) / 2;
+    root.draw(&Text::new(axis.to_owned(), (middle, bottom + 36), text(13, HPos::Center)))?;
+    root.draw(&PathElement::new(vec![(left, top), (left, bottom), (right, bottom)], INK))?;
+    for (name, peak) in ceilings {
+        let at = y(*peak);
+        root.draw(&PathElement::new(vec![(left, at), (right, at)], INK))?;
+        let label = format!("{name} {peak:.0}");
+        root.draw(&Text::new(label, (left + 8, at + 10), text(12, HPos::Left)))?;
+    }
+    for (curve, colour) in curves.iter().zip(SPECTRUM.iter().cycle()) {
+        let style = ShapeStyle::from(colour).stroke_width(2);
+        let points: Vec<(i32, i32)> = curve.points.iter().map(|p| (x(p.0), y(p.1))).collect();
+        for piece in pieces(&points, curve.dashed) {
+            root.draw(&PathElement::new(piece, style))?;
+        }
+        for point in points {
+            root.draw(&Circle::new(point, 3, colour.filled()))?;
+        }
+    }
+    for (at, curve, colour) in labels(curves, SPECTRUM.iter(), y, (top, bottom)) {
+        let stroke = ShapeStyle::from(colour).stroke_width(2);
+        for piece in pieces(&[(right + 12, at), (right + 30, at)], curve.dashed) {
+            root.draw(&PathElement::new(piece, stroke))?;
+        }
+        root.draw(&Text::new(curve.label.clone(), (right + 36, at), text(13, HPos::Left)))?;
+        // To what it comes at its largest size.
+        let note = curve.points.last().map_or(String::new(), |p| three_digits(p.1));
+        root.draw(&Text::new(note, (WIDTH - 8, at), text(12, HPos::Right)))?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Three digits that count: 0.105, 5.09, 50.9, 509.
+pub fn three_digits(value: f64) -> String {
+    let whole = value.abs().max(1e-9).log10().floor().max(-1.0) as i32;
+    let digits = (2 - whole).clamp(0, 3) as usize;
+    format!("{value:.digits$}")
+}
+
+/// A path as it is, or cut into dashes.
+fn pieces(points: &[(i32, i32)], dashed: bool) -> Vec<Vec<(i32, i32)>> {
+    const DASH: f64 = 7.0;
+    const GAP: f64 = 4.0;
+    if !dashed {
+        return vec![points.to_vec()];
+    }
+    let mut all = Vec::new();
+    for pair in points.windows(2) {
+        let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+        let (dx, dy) = (f64::from(x1 - x0), f64::from(y1 - y0));
+        let length = dx.hypot(dy);
+        let at = |way: f64| {
+            let share = (way / length).min(1.0);
+            (x0 + (dx * share).round() as i32, y0 + (dy * share).round() as i32)
+        };
+        let mut way = 0.0;
+        while way < length {
+            all.push(vec![at(way), at(way + DASH)]);
+            way += DASH + GAP;
+        }
+    }
+    all
+}
+
+/// The curves from top to bottom by their last value, each with a height for its label that keeps
+/// clear of the others'.
+fn labels(
+    curves: &[Curve],
+    colours: impl Iterator<Item = &'static RGBColor> + Clone,
+    y: impl Fn(f64) -> i32,
+    (top, bottom): (i32, i32),
+) -> Vec<(i32, &Curve, &'static RGBColor)> {
+    const APART: i32 = 17;
+    let mut all: Vec<_> = curves
+        .iter()
+        .zip(colours.cycle())
+        .map(|(c, colour)| (c.points.last().map_or(bottom, |p| y(p.1)), c, colour))
+        .collect();
+    all.sort_by_key(|l| l.0);
+    let mut least = top;
+    for label in &mut all {
+        label.0 = label.0.max(least);
+        least = label.0 + APART;
+    }
+    // What was pushed past the end pushes back.
+    let mut most = bottom;
+    for label in all.iter_mut().rev() {
+        label.0 = label.0.min(most);
+        most = label.0 - APART;
+    }
+    all
+}
+
+/// Writes a chart, whole or not at all.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, svg: &str) -> Result<(), Error> {
+    lab_device::emulator::write_atomically(path, svg.as_bytes())
+        .map_err(|e| Error::File { path: path.display().to_string(), message: e.to_string() })
+}
