@@ -12,12 +12,12 @@ fn main() {
     };
     let halves = &types[1..];
     lab_kernel_build::Stage::new()
-        .kernel("kernels/v0_steps.cu", &with_keys("gdn_fw_steps", &types, &[64, 256]))
+        .kernel("kernels/v0_steps.cu", &with_keys("gdn_fw_steps", &types, &[64, 128, 256]))
         .kernel("kernels/substitute.cu", &of_types("gdn_fw_substitute"))
         .kernel("kernels/v1_chunks.cu", &of_types("gdn_fw_chunks"))
         .kernel("kernels/blocks.cu", &of_types("gdn_fw_blocks")[1..])
         .needs("sm_80")
-        .kernel("kernels/v2_blocks.cu", &with_keys("gdn_fw_tensor", halves, &[128]))
+        .kernel("kernels/v2_blocks.cu", &with_keys("gdn_fw_tensor", halves, &[64, 128]))
         .needs("sm_80")
         // The addresses by which the state is loaded and stored.
         .spills(80)

@@ -589,6 +589,11 @@ impl Drop for Group {
         self.shared.state().ended[self.rank] = true;
         self.shared.changed.notify_all();
         if let Some(links) = &self.links {
+            // Who has told this rank 0 of a failure may not have been passed on yet: the others would hear of its end first.
+            let failure = self.shared.state().failure.clone().filter(|_| self.rank == 0);
+            if let Some(RankFailure { rank, reason }) = failure {
+                links.send_to_all(Kind::Fail, rank as u64, "", reason.as_bytes());
+            }
             links.send_to_all(Kind::Bye, 0, "", &[]);
             links.closed.store(true, Ordering::Relaxed);
             for (_, stream) in &links.to {

@@ -64,7 +64,7 @@ pub use lab_emulator as emulator;
 pub use lab_emulator::BlockSize;
 pub use lab_kernel_build::Build;
 pub use launch::{Bound, Kernel, Launch, Usage};
-pub use object::{OBJECTS_DIRECTORY, Object, compile_missing};
+pub use object::{OBJECTS_DIRECTORY, Object, Told, compile_missing};
 pub use peak::Arithmetic;
 pub use promise::LaunchPromise;
 pub use raw::{Fill, RawBuffer};

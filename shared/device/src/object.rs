@@ -137,7 +137,7 @@ impl KernelSource {
 
     /// The object's bytes, and the seconds that processors have worked for it.
     fn compile(&self, build: Build, place: &Path) -> Result<(Vec<u8>, f64), Error> {
-        let notice = Notice::begin(self.place);
+        let notice = Notice::begin(self.place.to_owned());
         let source = EmbeddedSource {
             place: self.place,
             text: self.source,
@@ -150,8 +150,10 @@ impl KernelSource {
         let made = compile_embedded(&source, build, place, work.path());
         let Made { object, warnings, seconds } =
             made.map_err(|reason| self.not_compiled(reason))?;
-        // The build has shown those of plain objects that it has compiled. Both builds say the same.
-        if build == Build::Plain {
+        // Both builds say the same, and the first that is compiled tells it; where a plain one is embedded, its build has.
+        let is_first =
+            || self.kept_name(Build::Plain).is_some() && self.kept(Build::Plain).is_none();
+        if build == Build::Plain || is_first() {
             warnings.iter().for_each(|line| tell(line));
         }
         let bytes = self.written(fs::read(object))?;
@@ -189,6 +191,9 @@ pub fn compile_missing(
     };
     let work: Vec<_> = objects.into_iter().filter(missing).collect();
     let next = AtomicUsize::new(0);
+    // Of several, one line tells; of one, its own.
+    let notice = (work.len() > 1).then(|| Notice::begin(format!("{} kernel files", work.len())));
+    let _told = notice.as_ref().map(|_| Told::new());
     let worker = || {
         while let Some((source, build)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
             source.object(*build)?;
@@ -199,7 +204,32 @@ pub fn compile_missing(
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..cores.min(work.len())).map(|_| scope.spawn(worker)).collect();
         workers.into_iter().try_for_each(|w| w.join().expect("it does not panic"))
-    })
+    })?;
+    if let Some(notice) = notice {
+        notice.end();
+    }
+    Ok(())
+}
+
+/// As long as it lives nobody is told which kernels are compiled: whoever has it tells of all of them.
+#[derive(Debug)]
+pub struct Told(());
+
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+impl Told {
+    /// From now on.
+    #[allow(clippy::new_without_default)] // it does something
+    pub fn new() -> Self {
+        TOLD.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        TOLD.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What was compiled, for the next process. Where that fails, that one compiles again.
@@ -244,26 +274,27 @@ impl Drop for Lock {
 
 /// Tells somebody who waits what for: at once on a terminal, elsewhere only after a second.
 struct Notice {
-    place: &'static str,
+    what: String,
     begun: Instant,
     is_told: bool,
 }
 
 impl Notice {
-    fn begin(place: &'static str) -> Self {
-        let is_told = io::stderr().is_terminal();
-        if is_told {
-            tell(&format!("compiling {place} for the emulator, at its first use"));
+    fn begin(what: String) -> Self {
+        let is_quiet = TOLD.load(Ordering::Relaxed) > 0;
+        let is_told = is_quiet || io::stderr().is_terminal();
+        if is_told && !is_quiet {
+            tell(&format!("compiling {what} for the emulator, at the first use"));
         }
-        Self { place, begun: Instant::now(), is_told }
+        Self { what, begun: Instant::now(), is_told }
     }
 
     fn end(self) {
         let took = self.begun.elapsed();
         if !self.is_told && took > Duration::from_secs(1) {
             let seconds = took.as_secs_f64();
-            let place = self.place;
-            tell(&format!("compiled {place} for the emulator, at its first use: {seconds:.1} s"));
+            let what = &self.what;
+            tell(&format!("compiled {what} for the emulator, at the first use: {seconds:.1} s"));
         }
     }
 }

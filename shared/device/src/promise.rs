@@ -18,7 +18,7 @@ impl LaunchPromise {
     ///
     /// # Safety
     /// Each launch that this is given for passes its kernel numbers (sizes, strides, indices, those of its grid and its shared memory)
-    /// with which the kernel stays within the memory of its arguments, whatever that memory holds. A crate that promises so of all of its
+    /// with which the kernel stays within the memory of its arguments, where that holds what the crate's documentation allows. A crate that promises so of all of its
     /// launches checks what other crates bring: the sizes of their slots against each other.
     ///
     /// ```compile_fail,E0133

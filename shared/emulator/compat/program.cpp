@@ -40,9 +40,10 @@ EXPORT void emu_bind_host(const EmuHost* table) {
     emu::host = &own_table;
 }
 
-extern "C" void emu_allow_shared(const void* kernel, size_t bytes) { emu::allowed_shared[kernel] = bytes; }
+extern "C" void emu_allow_shared(const void* kernel, size_t bytes) { emu::allowed_shared()[kernel] = bytes; }
 
-// Arguments as they are when a launch is captured, each where any type may lie.
+// Arguments as they are when a launch is captured, each where any type may lie. In no namespace of the program's.
+namespace {
 struct Captured {
     static constexpr size_t UNIT = 64;
     struct alignas(UNIT) Unit {
@@ -68,6 +69,7 @@ struct Captured {
         emu_launch_configured(&kernel, function, arguments.data(), sizes.data());
     }
 };
+}  // namespace
 extern "C" void emu_launch_configured(const EmuExport* kernel, const void* function, void** arguments,
                                       const size_t* sizes) {
     using namespace emu;

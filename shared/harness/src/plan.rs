@@ -835,10 +835,6 @@ impl Plan {
 
     /// Adds a launch with these arguments, by name: see [`arguments!`](crate::arguments!).
     ///
-    /// # Errors
-    /// As [`Kernel::order`]; also an input that the kernel would write, and memory that it would
-    /// write and is passed twice.
-    ///
     /// That the kernel then stays within its slots, whoever makes the arguments has promised: without `unsafe` somewhere there are none.
     ///
     /// ```compile_fail,E0308
@@ -848,6 +844,10 @@ impl Plan {
     /// plan.launch(copy, lab_device::Launch::new(1, 256), named![x, out, columns: 4096]);
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// As [`Kernel::order`]; also an input that the kernel would write, and memory that it would
+    /// write and is passed twice.
     pub fn launch(
         &mut self,
         kernel: &Kernel,

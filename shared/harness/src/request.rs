@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 
 use lab_device::DType;
 
@@ -31,18 +32,33 @@ pub fn shapes_of(tensors: &Tensors) -> Shapes {
     tensors.iter().map(|(name, tensor)| (name.clone(), shape(tensor))).collect()
 }
 
-/// A problem of a version, checked.
+/// What a request was found to be. Launches count on it, so nobody writes it: a [`Request`] derefs to it.
 #[derive(Clone, Debug)]
-pub struct Request<'a> {
-    info: &'a Info,
-    shapes: Shapes,
-    options: &'a Options,
+#[non_exhaustive]
+pub struct Checked<'a> {
     /// Its sizes.
     pub dims: Dims,
     /// The run's type.
     pub dtype: DType,
     /// The tile parameters, where they are not those in use.
     pub tiling: Option<&'a Tiling>,
+}
+
+impl<'a> Deref for Request<'a> {
+    type Target = Checked<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.checked
+    }
+}
+
+/// A problem of a version, checked.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    info: &'a Info,
+    shapes: Shapes,
+    options: &'a Options,
+    checked: Checked<'a>,
     /// Of tensors whose heads lie beside each other in rows: [`Request::with_rows_apart`].
     rows_apart: BTreeMap<&'static str, usize>,
 }
@@ -54,8 +70,8 @@ impl<'a> Request<'a> {
     /// As [`Info::problem_of_shapes`].
     pub fn new(info: &'a Info, shapes: Shapes, options: &'a Options) -> Result<Self, Error> {
         let (dims, dtype) = info.problem_of_shapes(&shapes)?;
-        let (tiling, rows_apart) = (None, BTreeMap::new());
-        Ok(Self { info, shapes, options, dims, dtype, tiling, rows_apart })
+        let checked = Checked { dims, dtype, tiling: None };
+        Ok(Self { info, shapes, options, checked, rows_apart: BTreeMap::new() })
     }
 
     /// Of these tensors.
@@ -68,7 +84,7 @@ impl<'a> Request<'a> {
 
     /// The same with these tile parameters.
     pub fn with_tiling(self, tiling: &'a Tiling) -> Self {
-        Self { tiling: Some(tiling), ..self }
+        Self { checked: Checked { tiling: Some(tiling), ..self.checked }, ..self }
     }
 
     /// The same of tensors \[B, NH, T, D\] that lie as rows \[B T, NH, D\], so many elements apart: their slots go from the first element

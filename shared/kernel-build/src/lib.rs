@@ -213,7 +213,7 @@ pub static {constant}: ::lab_device::KernelSource = unsafe {{ ::lab_device::Kern
             generated,
             "/// What this crate promises of its launches.
 #[allow(dead_code)] // of a crate that makes none
-// SAFETY: this crate gives its kernels numbers with which they stay within the memory of its slots, and checks what others bring.
+// SAFETY: this crate gives its kernels numbers with which they stay within the memory of its slots, with values that its documentation allows.
 pub(crate) const PROMISE: ::lab_device::LaunchPromise = unsafe {{ ::lab_device::LaunchPromise::new() }};
 /// Every kernel file of this stage.\npub static KERNELS: &[&::lab_device::KernelSource] = &[{}];",
             all.join(", ")

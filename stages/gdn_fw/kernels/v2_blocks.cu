@@ -10,7 +10,7 @@ using namespace lab;
 template <class T, int KEY> constexpr int gdn_fw_tensor_shared = WALK_BYTES<T, KEY>;
 
 template <class T, int KEY>
-__global__ void __launch_bounds__(WALKERS, KEY > 64 ? 2 : 3)
+__global__ void __launch_bounds__(WALKERS, 2)
     gdn_fw_tensor(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                   const T* __restrict__ inverse, const T* __restrict__ pairs, const Decays* __restrict__ decays,
                   const float* __restrict__ C0, float* C, T* __restrict__ h, int chunks, int S, int dhqk, int dhhv,

@@ -247,7 +247,16 @@ pub struct Forward<'a> {
 ///
 /// # Errors
 /// NH is no multiple of NKV; more blocks than a launch can have, or what the device says of the kernels.
+///
+/// # Panics
+/// Where DHQK or DHHV is no multiple of [`gdn::STEP`].
 pub fn add_saving_forward(plan: &mut Plan, forward: Forward<'_>) -> Result<Scope, Error> {
+    for size in ["DHQK", "DHHV"] {
+        assert!(
+            forward.dims.get(size).is_multiple_of(gdn::STEP),
+            "{size}: expected a multiple of 16"
+        );
+    }
     CHUNKS.add(plan, forward, true)
 }
 

@@ -174,6 +174,8 @@ __global__ void __launch_bounds__(THREADS)
             float sum = inner;
             for (int i = threadIdx.x; i < length; ++i) sum += shared.x[i];
             if (!given && first + threadIdx.x == 0) sum = 0;  // there was nothing to keep; what is left are roundings
+            // Likewise where the gate keeps nothing.
+            if (expf(g[head * S + first + threadIdx.x]) == 0) sum = 0;
             dg[head * S + first + threadIdx.x] = sum;
         }
         __syncthreads();  // the next head's are stored where these are read

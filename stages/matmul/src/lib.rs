@@ -30,7 +30,7 @@ pub use versions::{
 
 #[allow(missing_docs, unsafe_code)]
 pub mod kernels {
-    //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
+    //! The kernel files, embedded by the build script, and what this crate promises of their launches.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 

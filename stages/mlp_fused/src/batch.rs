@@ -86,7 +86,7 @@ pub struct Batch {
 
 impl Batch {
     /// With room for B pairs, and no launch yet. emb, w1, b1, w2 and b2 are in `parameters`. Whoever calls for launches promises that
-    /// these slots have the elements that the sizes say, and that of the text each of the order's pairs is there.
+    /// these slots, and those of a [`Use::Keep`], have the elements that the sizes say, and that of the text each of the order's pairs is there.
     pub fn new(
         plan: &mut Plan,
         _promise: LaunchPromise,

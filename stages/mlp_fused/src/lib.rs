@@ -395,7 +395,7 @@ impl Fused {
 
     /// The plan of a run that trains the parameters where they lie. Its slots:
     ///
-    /// - inputs `tokens` and `targets`, \[N, B\] in i32. Nothing looks whether they are of the vocabulary;
+    /// - inputs `tokens` and `targets`, \[N, B\] in i32. Nothing looks whether they are of the vocabulary: whoever binds them has;
     /// - `emb`, `w1`, `b1`, `w2`, `b2`, which it updates: row-major, each at a multiple of 16 bytes;
     /// - the output `loss` \[N\] in f64;
     /// - where there may be several pairs a step, inputs `order` \[N B\] in i32, which holds 0, 1, 2 and so on, and `rates`

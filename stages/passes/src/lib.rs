@@ -43,7 +43,6 @@ pub use heads::{MERGE_HEADS, MergeHeads, Room, SPLIT_HEADS, SplitHeads};
 pub use pass::{Formula, Pass};
 pub use rms_norm::{RMS_NORM, RMS_NORM_BACK, RmsNorm, RmsNormOut, RmsNormSaved, RmsNormUpstream};
 pub use rope::{ROPE, Rope};
-pub use slots::add_column_sums;
 pub use swiglu::{SWIGLU, SWIGLU_BACK, SwiGlu, SwiGluUpstream};
 pub use widen::{WIDEN, Widen};
 

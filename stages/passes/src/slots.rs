@@ -167,7 +167,7 @@ pub(crate) fn with_pack(
 ///
 /// # Errors
 /// What the device says of the kernel.
-pub fn add_column_sums(
+pub(crate) fn add_column_sums(
     plan: &mut Plan,
     partial: Slot,
     out: Slot,

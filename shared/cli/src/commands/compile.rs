@@ -112,6 +112,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let start = Instant::now();
     let one = arguments.ptx || arguments.sass || arguments.resources || arguments.against.is_some();
     let version = arguments.stage.as_deref().filter(|name| one || name.contains(':'));
+    let is_model = arguments.stage.as_deref().is_some_and(|name| crate::model(name).is_some());
+    if is_model && (version.is_some() || arguments.write.is_some()) {
+        let message = "a model has no versions and no page: name a stage, or the model alone";
+        return Err(Failure::Usage(message.into()));
+    }
     if version.is_some() && arguments.write.is_some() {
         let message = "--write: a page has all kernels of a stage: name the stage alone";
         return Err(Failure::Usage(message.into()));

@@ -1,5 +1,5 @@
 //! `lab dev mutate STAGE`: kernels broken on purpose, and whether the stage's suite notices. `lab dev mutate
-//! corpus`: the headers of instructions, and whether the corpus's verdicts do. A model with kernels of its own is one as well.
+//! corpus`: the headers of instructions, and whether the corpus's verdicts do. `lab dev mutate lab-lstm`: a model's own kernels, by its checks.
 
 mod report;
 mod suite;

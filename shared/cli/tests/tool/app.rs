@@ -1068,6 +1068,12 @@ fn static_initialisers_run_under_the_checks() {
     let (code, stdout, stderr) = of("launch();", "printf(\"main\\n\");", &[]);
     assert_eq!((code, &stdout[..]), (3, "main\ndestroyed\n"), "{stderr}");
     assert!(stderr.contains("1 launch, 1 finding; the program ended with 0"), "{stderr}");
+    let (code, stdout, stderr) = of(
+        "cudaFuncSetAttribute(race, cudaFuncAttributeMaxDynamicSharedMemorySize, 65536);",
+        "printf(\"main\\n\");",
+        &[],
+    );
+    assert_eq!((code, &stdout[..]), (0, "main\ndestroyed\n"), "{stderr}");
     let (code, _, stderr) = of("launch(); exit(0);", "", &[]);
     assert_eq!(code, 3, "{stderr}");
     let (code, _, stderr) = of("throw std::runtime_error(\"early\");", "", &[]);

@@ -53,7 +53,8 @@ __device__ __forceinline__ float decay(const float2 (&gamma)[CHUNK], int i, int 
     return expf(difference(gamma[i], gamma[j]));
 }
 
-// What is left of a number of the state: nothing where nothing is kept, even of ∞.
+// What is left of a number of the state: nothing where nothing is kept, even of ∞. (Within a chunk what is
+// not finite meets zeros of the triangles, and is NaN behind it.)
 __device__ __forceinline__ float keep(float kept, float x) { return kept == 0 ? 0.0f : kept * x; }
 
 }  // namespace lab

@@ -307,7 +307,7 @@ CUDART(cudaError_t, cudaFuncGetAttributes, (cudart::FunctionAttributes * to, con
     to->preferredShmemCarveout = -1;
     return keep(kernel->code);
 }
-extern "C" void emu_allow_shared(const void* kernel, size_t bytes) { emu::allowed_shared[kernel] = bytes; }
+extern "C" void emu_allow_shared(const void* kernel, size_t bytes) { emu::allowed_shared()[kernel] = bytes; }
 CUDART(cudaError_t, cudaFuncSetAttribute, (const void* f, int attribute, int value)) {
     Kernel* kernel = kernels().find(f);
     if (!kernel) return keep(cudaErrorInvalidDeviceFunction);

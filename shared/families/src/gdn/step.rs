@@ -151,8 +151,8 @@ impl Family for Step {
         each(vec![("h", all.h), ("CN", all.c)])
     }
 
-    /// Seven operations for each element of C, as the forward pass. The state is read and written once, all else read or written
-    /// once.
+    /// Seven operations for each element of C, as the forward pass. The state, in the type that it has without `state=`, is read
+    /// and written once, all else read or written once.
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         let [b, nh, nkv, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
         let of_state = 2.0 * nh * dhqk * dhhv * state_dtype(dtype).size() as f64;

@@ -6,6 +6,7 @@ use lab_harness::{Tensors, distance_beside};
 
 use crate::check_data::{norm, recurrent, small, spread, tempfile_directory, tokens};
 use crate::draw_checks;
+use crate::fill_checks;
 use crate::reference::{last_logits, loss_and_gradients};
 use crate::stream_checks;
 use crate::{
@@ -67,6 +68,10 @@ static CHECKS: &[Check] = &[
     Check::new("what_a_batch_cannot_take_is_refused", what_a_batch_cannot_take_is_refused),
     Check::new("many_sequences_follow_the_reference", many_sequences_follow_the_reference),
     Check::new("int8_chooses_what_its_reference_chooses", int8_chooses_what_its_reference_chooses),
+    Check::new(
+        "random_weights_are_as_wide_as_first_values",
+        fill_checks::random_weights_are_as_wide_as_first_values,
+    ),
     Check::new("a_text_is_learnt", a_text_is_learnt),
     Check::new("what_cannot_be_trained_is_refused", what_cannot_be_trained_is_refused),
 ];

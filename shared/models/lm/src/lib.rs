@@ -20,6 +20,7 @@ mod decoding;
 mod draw_checks;
 mod evaluate;
 mod fill;
+mod fill_checks;
 mod int8_file;
 mod interchange;
 mod load;

@@ -3,7 +3,7 @@
 //   z_r = W y_r + b      the loss and dz of r, in f32      dW = Σ_r dz_rᵀ y_r
 //
 // Products of T's, sums in f32; both products with dz take it rounded to T. That with W, dy, is like dx
-// (v4_product_back.cu). db is summed up in f32, of 16 rows here, of all in parameter_gradient.cu.
+// (lstm_fused/kernels/v4_product_back.cu). db is summed up in f32, of 16 rows here, of all in lstm_fused/kernels/parameter_gradient.cu.
 //
 // Work split: lab/product.cuh's. A block has all outputs of its rows, BN at most. So a row's sums lie in four lanes, which
 // have the softmax among them. The steps of dW are shared by the blocks of a cluster.

@@ -13,6 +13,6 @@ pub use training::checks::SUITE;
 mod kernels {
     use lab_device::LaunchPromise;
 
-    // SAFETY: the training steps make all slots themselves, by the sizes of the model and of its data that they tell the kernels.
+    // SAFETY: training and evaluation make all slots themselves, by the sizes of the model and of its data that they tell the kernels.
     pub(crate) const PROMISE: LaunchPromise = unsafe { LaunchPromise::new() };
 }

@@ -13,10 +13,10 @@ const MOST_BLOCKS: usize = 256;
 /// How the parameters are moved.
 #[derive(Clone, Copy, Debug)]
 pub struct Update {
-    /// The file of a stage that has the kernels of `lab/optimizer.cuh`.
+    /// The file, of a stage or a model, that has the kernels of `lab/optimizer.cuh`.
     pub source: &'static KernelSource,
     /// Of who calls for the launches: the file is such a one, and `p`, `m` and `v` of the scope have as many elements as the gradients,
-    /// as `copy` has where it is of another type.
+    /// as `copy` has where it is of another type; the others of the scope are those of a training (`lab_harness::progress`).
     pub promise: LaunchPromise,
     /// Of the parameters that the network reads, and of the gradients.
     pub dtype: DType,

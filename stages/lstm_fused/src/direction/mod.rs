@@ -96,7 +96,7 @@ pub struct States {
 
 impl States {
     /// Of a cell ([`Cell::states`]): `slot` gives that of each, of `h0` before the first step and `hn` behind the last and
-    /// so on, in this type. Whoever calls for launches over them promises that these slots, x, y and the parameters have the
+    /// so on, in this type. Whoever calls for launches over them promises that these slots, x, y, the parameters and the slots of a [`HeadSums`] have the
     /// elements that the sizes say, and that `lengths` holds 0 to T.
     pub fn new(
         _promise: LaunchPromise,
