@@ -150,11 +150,13 @@ impl KernelSource {
         let made = compile_embedded(&source, build, place, work.path());
         let Made { object, warnings, seconds } =
             made.map_err(|reason| self.not_compiled(reason))?;
-        // Both builds say the same, and the first that is compiled tells it; where a plain one is embedded, its build has.
+        // Both builds say the same, but for what the checks show by themselves, and the first that is compiled tells it; where
+        // a plain one is embedded, its build has.
         let is_first =
             || self.kept_name(Build::Plain).is_some() && self.kept(Build::Plain).is_none();
         if build == Build::Plain || is_first() {
-            warnings.iter().for_each(|line| tell(line));
+            let is_told = |line: &&String| !line.contains("-Wmaybe-uninitialized");
+            warnings.iter().filter(is_told).for_each(|line| tell(line));
         }
         let bytes = self.written(fs::read(object))?;
         notice.end();
