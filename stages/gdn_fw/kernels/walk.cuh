@@ -28,7 +28,7 @@ template <class T, int KEY> struct Place {
     Decays decays;
 };
 
-// A multiprocessor is to have room for two blocks and more, and an RTX 4060 for one. With more than 64 keys that is a place each:
+// A multiprocessor of an H100 is to have room for two blocks, and an RTX 4060 for one. With more than 64 keys that is a place each:
 // then other blocks work while a chunk is on its way.
 template <int KEY> constexpr int PLACES = KEY > 64 ? 1 : 2;
 template <class T, int KEY> constexpr int WALK_BYTES = PLACES<KEY> * sizeof(Place<T, KEY>);
