@@ -32,6 +32,6 @@ __global__ void __launch_bounds__(THREADS)
         memcpy(static_cast<void*>(&raw), element, 16);
         *reinterpret_cast<uint4*>(to + first) = raw;
     } else {
-        for (int i = 0; first + i < n; ++i) to[first + i] = element[i];
+        for (int i = 0; i < N && first + i < n; ++i) to[first + i] = element[i];
     }
 }
