@@ -438,6 +438,8 @@ fn without_a_toolkit_the_fix_is_named() {
         4,
         &["NVRTC with its headers was not found", "pip install nvidia-cuda-nvrtc"],
     );
+    // What is embedded nowhere is compiled by now: without a path there is no compiler either.
+    assert_eq!(lab().arg("doctor").output().unwrap().status.code(), Some(0));
     let mut command = lab();
     command.env("PATH", "/nowhere").arg("doctor");
     assert_eq!(command.output().unwrap().status.code(), Some(0), "the emulator suffices");
@@ -1082,11 +1084,13 @@ fn a_tensor_that_a_file_has_twice_is_refused() {
 #[test]
 fn a_write_that_is_killed_leaves_no_draft() {
     let here = tempfile::tempdir().unwrap();
+    let run = ["run", "playg:copy", "--shape", "R=100,C=1000", "--device", "emulator"];
+    // The kernel is compiled before: the limit is for what this command writes.
+    lab().args(run).assert().success();
     let mut killed = Command::new("sh");
     killed.args(["-c", "ulimit -f 8 && exec \"$@\"", "sh"]).current_dir(&here);
     killed.arg(assert_cmd::cargo::cargo_bin("lab")).env_remove("LAB_DEVICE");
-    killed.args(["run", "playg:copy", "--shape", "R=100,C=1000", "--output", "out.safetensors"]);
-    let output = killed.args(["--device", "emulator"]).output().unwrap();
+    let output = killed.args(run).args(["--output", "out.safetensors"]).output().unwrap();
     let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
     assert_eq!(signal, Some(libc::SIGXFSZ), "{output:?}");
     let left: Vec<_> = std::fs::read_dir(&here).unwrap().map(|e| e.unwrap().path()).collect();
