@@ -53,7 +53,7 @@ impl Training {
             (None, None) => Some(DType::F32),
             (given, _) => given,
         };
-        let suits = |v: &&Fused| products.is_none_or(|dtype| v.products(DType::F32) == dtype);
+        let suits = |v: &&Fused| products.is_none_or(|dtype| v.operand_dtype(DType::F32) == dtype);
         let of_products: Vec<&Fused> = versions(device.kind()).into_iter().filter(suits).collect();
         if let Some(name) = name {
             let found = of_products.iter().find(|v| v.info().full_name() == name);

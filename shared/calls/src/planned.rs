@@ -94,7 +94,7 @@ impl Planned {
         let inputs = plan.slots().iter().filter(|s| s.kind == SlotKind::Input);
         let most = inputs.map(SlotFacts::bytes).sum::<usize>() / 2;
         let name = chosen.version.info().full_name();
-        let parts = plan.split_before(&["dh", "dCN", "dnN"]);
+        let parts = plan.split_before(&chosen.version.info().upstream());
         let parts = parts.map(|p| p.map(|p| Self::of(name.clone(), Some(chosen.clone()), p)));
         Ok(parts.filter(|[first, _]| first.left_bytes() <= most))
     }
@@ -119,7 +119,7 @@ impl Planned {
     ) -> Result<[Self; 2], Error> {
         let pass = lstm_fused::Pass::ForwardBackward;
         let (name, plan) = plan_of_lstm(device, shapes, network, pass)?;
-        let parts = plan.split_before(&["dy", "dhn", "dcn"]).ok_or_else(|| {
+        let parts = plan.split_before(&Lstm::UPSTREAM).ok_or_else(|| {
             Error::bad("lstm", "a forward pass before its backward pass", "one launch for both")
         })?;
         Ok(parts.map(|plan| Self::of(name.clone(), None, plan)))
@@ -591,7 +591,7 @@ mod tests {
             inputs.insert("lengths".into(), lengths);
             let plan = lstm.plan(&device, &shapes, lstm_fused::Pass::ForwardBackward).unwrap();
             let of = |plan| Planned::of(way.to_string(), None, plan);
-            let parts = plan.split_before(&["dy", "dhn", "dcn"]).unwrap().map(of);
+            let parts = plan.split_before(&Lstm::UPSTREAM).unwrap().map(of);
             let whole = of(plan);
             let memory: Vec<Lent> = whole
                 .slots()

@@ -65,9 +65,9 @@ pub const INPUTS: &[Input] = &[
     Input::new("bias_hh_l0", &["4H"]),
     Input::new("h0", &["1", "B", "H"]),
     Input::new("c0", &["1", "B", "H"]),
-    Input::new("dy", &["T", "B", "H"]),
-    Input::new("dhn", &["1", "B", "H"]),
-    Input::new("dcn", &["1", "B", "H"]),
+    Input::new("dy", &["T", "B", "H"]).from_above(),
+    Input::new("dhn", &["1", "B", "H"]).from_above(),
+    Input::new("dcn", &["1", "B", "H"]).from_above(),
 ];
 
 /// What goes in of the forward pass.

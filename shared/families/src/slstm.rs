@@ -74,10 +74,10 @@ pub const INPUTS: &[Input] = &[
     Input::new("c0", OF_STATE).always(DType::F32).optional(STATE),
     Input::new("n0", OF_STATE).always(DType::F32).optional(STATE),
     Input::new("m0", OF_STATE).always(DType::F32).optional(STATE),
-    Input::new("dy", &["T", "B", "NH", "DH"]),
-    Input::new("dhn", OF_STATE).optional(LAST_STATE_GRADIENT),
-    Input::new("dcn", OF_STATE).always(DType::F32).optional(LAST_STATE_GRADIENT),
-    Input::new("dnn", OF_STATE).always(DType::F32).optional(LAST_STATE_GRADIENT),
+    Input::new("dy", &["T", "B", "NH", "DH"]).from_above(),
+    Input::new("dhn", OF_STATE).optional(LAST_STATE_GRADIENT).from_above(),
+    Input::new("dcn", OF_STATE).always(DType::F32).optional(LAST_STATE_GRADIENT).from_above(),
+    Input::new("dnn", OF_STATE).always(DType::F32).optional(LAST_STATE_GRADIENT).from_above(),
 ];
 
 /// What goes in of the forward pass.

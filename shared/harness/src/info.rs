@@ -65,6 +65,9 @@ pub struct Input {
     /// Of one that may be left out: what it is a part of. All inputs of one such group are there, or
     /// none.
     pub group: Option<&'static str>,
+    /// Whether it is a gradient of something that comes out: it is there when the forward pass has ended, and the backward pass
+    /// begins with it.
+    pub is_upstream: bool,
 }
 
 /// A tensor that comes out. Its type is the run's, or what the version makes it.
@@ -219,6 +222,11 @@ impl Info {
         self.inputs.iter().any(|i| i.name == input)
     }
 
+    /// The names of the gradients from above: what the backward pass begins with.
+    pub fn upstream(&self) -> Vec<&'static str> {
+        self.inputs.iter().filter(|input| input.is_upstream).map(|input| input.name).collect()
+    }
+
     /// Elements of all inputs of a problem that cannot be left out, together; `None` where they cannot be
     /// counted.
     pub fn input_elements(&self, dims: &Dims) -> Option<usize> {
@@ -369,7 +377,7 @@ impl<'a> Axis<'a> {
 impl Input {
     /// A tensor of the run's type.
     pub const fn new(name: &'static str, axes: &'static [&'static str]) -> Self {
-        Self { name, axes, always: None, or: &[], group: None }
+        Self { name, axes, always: None, or: &[], group: None, is_upstream: false }
     }
 
     /// The same, of this type whatever the run's.
@@ -385,6 +393,11 @@ impl Input {
     /// The same, which may be left out, with all other inputs of this group.
     pub const fn optional(self, group: &'static str) -> Self {
         Self { group: Some(group), ..self }
+    }
+
+    /// The same, which is the gradient of something that comes out.
+    pub const fn from_above(self) -> Self {
+        Self { is_upstream: true, ..self }
     }
 
     /// The sizes of the axes in a tensor of this shape; `None` where the rank does not fit.

@@ -22,6 +22,9 @@ pub struct Stage {
     pub teaches: &'static str,
     /// Its versions, in the order of the story.
     pub versions: &'static [&'static dyn Version],
+    /// Whether its versions go by chunks, where their families count the operations of all pairs of positions: these compute only
+    /// those within a chunk, so that TFLOP/s by what is counted say nothing.
+    pub is_chunkwise: bool,
     /// Its kernel files.
     pub kernels: &'static [&'static KernelSource],
     /// What must hold of each version beside its error bounds and the checks of its family.
@@ -38,6 +41,7 @@ impl Stage {
         name: "",
         teaches: "",
         versions: &[],
+        is_chunkwise: false,
         kernels: &[],
         version_checks: &[],
         checks: &[],

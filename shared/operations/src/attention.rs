@@ -5,7 +5,7 @@ use lab_harness::plan::{Included, Slot};
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes};
 
 use crate::choose_attention;
-use crate::cut::{Cut, Made};
+use crate::cut::Made;
 use crate::saved::{Export, Saved};
 
 /// Of q, k, v: B, NH, NKV, S, D.
@@ -74,9 +74,6 @@ pub struct AttentionOutputs {
 /// What a forward pass of attention has saved.
 pub type SavedAttention = Saved<Attention>;
 
-/// The gradients from above.
-const UPSTREAM: [&str; 1] = ["do"];
-
 /// Gradients, as scratch of the plan: each of its tensor's type and shape.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionGradients {
@@ -119,8 +116,7 @@ impl Attention {
         let version = choose_attention(gradients, plan.device(), &shapes, &options, name)?;
         let parsed = Options::parse(&options, version.info())?;
         let request = Request::new(version.info(), shapes, &parsed)?;
-        let made = version.plan(plan.device(), &request)?;
-        Ok(Made { version: version.info().full_name(), options, plan: made })
+        Made::by(version, plan.device(), &request, options)
     }
 
     fn outputs(included: &Included) -> AttentionOutputs {
@@ -150,7 +146,7 @@ impl Attention {
         &self,
         plan: &mut Plan,
     ) -> Result<(AttentionOutputs, SavedAttention), Error> {
-        match Cut::before(self.plan_of(plan, true)?, &UPSTREAM) {
+        match self.plan_of(plan, true)?.cut() {
             Ok(cut) => {
                 let (included, saved) = cut.add_forward(plan, &self.inputs())?;
                 Ok((Self::outputs(&included), saved))
@@ -169,7 +165,7 @@ impl Attention {
     /// As [`Attention::add_forward`]; or the version, the options or a tensor is another than this operation has on this device.
     pub fn import(&self, plan: &mut Plan, export: &Export) -> Result<SavedAttention, Error> {
         let both = self.plan_of(plan, true)?;
-        Saved::import(plan, both, &UPSTREAM, export)
+        Saved::import(plan, both, export)
     }
 
     /// Adds the backward pass, from the gradient of o. What the forward pass has saved stays as it is.

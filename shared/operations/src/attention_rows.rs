@@ -7,7 +7,7 @@ use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Version};
 use crate::AttentionSizes;
 use crate::attention::shape_of_ends;
 use crate::choose::needed_arch;
-use crate::cut::{Cut, Made};
+use crate::cut::Made;
 use crate::rows::Rows;
 use crate::saved::{Export, Saved};
 
@@ -40,9 +40,6 @@ static FORWARD: &dyn Version = &attention::TURNS;
 static BOTH: &dyn Version = &attention::WGMMA_BACK;
 static PACKED_FORWARD: &dyn Version = &attention::PACKED;
 static PACKED_BOTH: &dyn Version = &attention::PACKED_BACK;
-
-/// The gradients from above.
-const UPSTREAM: [&str; 1] = ["do"];
 
 impl AttentionRows {
     /// Whether it takes this type and these sizes on this device.
@@ -106,9 +103,8 @@ impl AttentionRows {
             ("o", self.widths()[0]),
         ];
         let apart = own.into_iter().chain(more.iter().copied()).collect();
-        let request = Request::new(version.info(), shapes, &parsed)?;
-        let made = version.plan(plan.device(), &request.with_rows_apart(apart))?;
-        Ok(Made { version: version.info().full_name(), options, plan: made })
+        let request = Request::new(version.info(), shapes, &parsed)?.with_rows_apart(apart);
+        Made::by(version, plan.device(), &request, options)
     }
 
     /// Both passes, with the strides of the gradients of q, k and v.
@@ -138,7 +134,7 @@ impl AttentionRows {
         plan: &mut Plan,
         gradients: [usize; 3],
     ) -> Result<(Slot, SavedAttentionRows), Error> {
-        let cut = Cut::of_two_passes(self.both(plan, gradients)?, &UPSTREAM)?;
+        let cut = self.both(plan, gradients)?.cut_in_two()?;
         let (included, saved) = cut.add_forward(plan, &self.inputs())?;
         Ok((included.slot("o"), saved))
     }
@@ -155,7 +151,7 @@ impl AttentionRows {
         gradients: [usize; 3],
     ) -> Result<SavedAttentionRows, Error> {
         let both = self.both(plan, gradients)?;
-        Saved::import(plan, both, &UPSTREAM, export)
+        Saved::import(plan, both, export)
     }
 
     /// Adds the backward pass, from the gradient of o, \[B S, NH D\]; the gradients of q, k and v go to rows of the strides that

@@ -14,6 +14,7 @@ use crate::composed_checks::{layers_of_one_plan_are_right, layers_of_two_plans_a
 use crate::import_checks::{another_export_is_refused, what_is_saved_is_imported};
 use crate::packed_checks::packed_sequences_are_right;
 use crate::recurrent_checks::recurrences_with_their_states_are_right;
+use crate::state_checks::a_sequence_in_two_parts_has_the_gradients_of_the_whole;
 use crate::{
     Attention, AttentionRows, AttentionSizes, NormalizerGrad, Rows, Sizes, Vlstm, VlstmRows,
     VlstmStep,
@@ -26,11 +27,15 @@ static CHECKS: &[Check] = &[
     Check::new("layers_of_one_plan_are_right", layers_of_one_plan_are_right),
     Check::new("layers_of_two_plans_are_right", layers_of_two_plans_are_right),
     Check::new("packed_sequences_are_right", packed_sequences_are_right),
+    Check::new(
+        "a_sequence_in_two_parts_has_the_gradients_of_the_whole",
+        a_sequence_in_two_parts_has_the_gradients_of_the_whole,
+    ),
     Check::new("recurrences_with_their_states_are_right", recurrences_with_their_states_are_right),
     Check::new("what_is_saved_is_imported", what_is_saved_is_imported),
     Check::new("another_export_is_refused", another_export_is_refused),
     Check::new("a_backward_pass_can_be_added_twice", a_backward_pass_can_be_added_twice),
-    Check::new("rows_give_what_heads_give", rows_give_what_heads_give),
+    Check::new("rows_give_what_the_reference_gives", rows_give_what_the_reference_gives),
     Check::new("steps_go_on_where_a_sequence_ends", steps_go_on_where_a_sequence_ends),
     Check::new("attention_stands_beside_the_vlstm", attention_stands_beside_the_vlstm),
     Check::new("attention_over_rows_is_that_by_heads", attention_over_rows_is_that_by_heads),
@@ -237,7 +242,7 @@ fn in_rows(all: &mut [f64], heads: &Tensor, [column, stride]: [usize; 2]) {
 }
 
 /// q, k and v in one matrix with columns of nobody's between them, and their gradients in another.
-fn rows_give_what_heads_give(device: &Device) {
+fn rows_give_what_the_reference_gives(device: &Device) {
     let dtype = DType::BF16;
     if !VlstmRows::takes(device, dtype, SIZES) {
         return;

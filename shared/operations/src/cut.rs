@@ -1,6 +1,7 @@
 //! A forward pass and its backward pass, from a plan of both.
 
-use lab_harness::{Error, Plan};
+use lab_device::Device;
+use lab_harness::{Error, Plan, Request, Version};
 
 /// A plan of both passes, or of the forward pass alone, and what has made it.
 #[derive(Clone, Debug)]
@@ -9,10 +10,12 @@ pub(crate) struct Made {
     pub(crate) version: String,
     /// `eps=1e-6` and so on.
     pub(crate) options: Vec<String>,
+    /// The gradients from above, by their names in the plan.
+    pub(crate) upstream: Vec<&'static str>,
     pub(crate) plan: Plan,
 }
 
-/// A plan of both passes, cut where the gradient from above is first needed.
+/// A plan of both passes, cut where a gradient from above is first needed.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
     pub(crate) version: String,
@@ -21,15 +24,27 @@ pub(crate) struct Cut {
     pub(crate) backward: Plan,
 }
 
-impl Cut {
-    /// Cuts a plan before the first step that reads one of these slots; the plan itself where that cannot be.
-    pub(crate) fn before(whole: Made, upstream: &[&str]) -> Result<Self, Box<Made>> {
-        match whole.plan.split_before(upstream) {
+impl Made {
+    /// The plan of a version, whose options these are.
+    pub(crate) fn by(
+        version: &dyn Version,
+        device: &Device,
+        request: &Request<'_>,
+        options: Vec<String>,
+    ) -> Result<Self, Error> {
+        let plan = version.plan(device, request)?;
+        let info = version.info();
+        Ok(Self { version: info.full_name(), options, upstream: info.upstream(), plan })
+    }
+
+    /// Its two passes; the plan itself where that cannot be.
+    pub(crate) fn cut(self) -> Result<Cut, Box<Self>> {
+        match self.plan.split_before(&self.upstream) {
             Some([forward, backward]) => {
-                let Made { version, options, .. } = whole;
-                Ok(Self { version, options, forward, backward })
+                let Self { version, options, .. } = self;
+                Ok(Cut { version, options, forward, backward })
             }
-            None => Err(Box::new(whole)),
+            None => Err(Box::new(self)),
         }
     }
 
@@ -37,17 +52,18 @@ impl Cut {
     ///
     /// # Errors
     /// It cannot.
-    pub(crate) fn of_two_passes(whole: Made, upstream: &[&str]) -> Result<Self, Error> {
-        Self::before(whole, upstream).map_err(|whole| {
+    pub(crate) fn cut_in_two(self) -> Result<Cut, Error> {
+        self.cut().map_err(|whole| {
             Error::bad("version", "a forward pass before its backward pass", whole.version)
         })
     }
 
     /// The backward pass alone, for a plan that takes what is saved from another.
-    pub(crate) fn backward_of(whole: Made, upstream: &[&str]) -> Made {
-        match Self::before(whole, upstream) {
-            Ok(Self { version, options, backward, .. }) => {
-                Made { version, options, plan: backward }
+    pub(crate) fn backward(self) -> Self {
+        let upstream = self.upstream.clone();
+        match self.cut() {
+            Ok(Cut { version, options, backward, .. }) => {
+                Self { version, options, upstream, plan: backward }
             }
             Err(whole) => *whole,
         }

@@ -24,6 +24,7 @@ mod recurrent;
 mod recurrent_checks;
 mod rows;
 mod saved;
+mod state_checks;
 mod step;
 mod vlstm;
 
@@ -41,4 +42,4 @@ pub use recurrent::{
 pub use rows::{GateGradients, Rows, SavedRows, VlstmRows};
 pub use saved::{Export, Saved, SavedTensor};
 pub use step::VlstmStep;
-pub use vlstm::{Gradients, NormalizerGrad, Outputs, Sizes, Vlstm};
+pub use vlstm::{Gradients, NormalizerGrad, Outputs, Sizes, Upstream, Vlstm};

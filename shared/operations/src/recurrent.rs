@@ -6,7 +6,7 @@ use lab_harness::{Error, Options, Plan, Request, Shape, Shapes};
 use lstm_fused::{Lstm, Network};
 
 use crate::choose::choose_recurrent;
-use crate::cut::{Cut, Made};
+use crate::cut::Made;
 use crate::saved::{Export, Saved};
 
 /// What happens in a step.
@@ -127,11 +127,6 @@ impl RecurrentCell {
             Self::Slstm => &["dhn", "dcn", "dnn"],
         }
     }
-
-    /// All gradients from above.
-    fn upstream(self) -> Vec<&'static str> {
-        [&["dy"], self.last()].concat()
-    }
 }
 
 impl Recurrent {
@@ -204,8 +199,7 @@ impl Recurrent {
         let version = choose_recurrent(self.cell, gradients, plan.device(), &shapes, name)?;
         let options = Options::default();
         let request = Request::new(version.info(), shapes, &options)?;
-        let made = version.plan(plan.device(), &request)?;
-        Ok(Made { version: version.info().full_name(), options: Vec::new(), plan: made })
+        Made::by(version, plan.device(), &request, Vec::new())
     }
 
     /// The GRU is a network of one layer: it is no version of the LSTM's family.
@@ -229,7 +223,7 @@ impl Recurrent {
         let pass =
             if gradients { lstm_fused::Pass::ForwardBackward } else { lstm_fused::Pass::Forward };
         let made = gru.plan(plan.device(), shapes, pass)?;
-        Ok(Made { version, options: Vec::new(), plan: made })
+        Ok(Made { version, options: Vec::new(), upstream: Lstm::UPSTREAM.to_vec(), plan: made })
     }
 
     fn outputs(&self, included: &Included) -> RecurrentOutputs {
@@ -267,7 +261,7 @@ impl Recurrent {
     ) -> Result<(RecurrentOutputs, SavedRecurrent), Error> {
         let inputs = self.inputs(plan);
         let inputs = named(&inputs);
-        match Cut::before(self.plan_of(plan, true)?, &self.cell.upstream()) {
+        match self.plan_of(plan, true)?.cut() {
             Ok(cut) => {
                 let (included, saved) = cut.add_forward(plan, &inputs)?;
                 Ok((self.outputs(&included), saved))
@@ -286,7 +280,7 @@ impl Recurrent {
     /// As [`Recurrent::add_forward`]; or the version or a tensor is another than this operation has on this device.
     pub fn import(&self, plan: &mut Plan, export: &Export) -> Result<SavedRecurrent, Error> {
         let both = self.plan_of(plan, true)?;
-        Saved::import(plan, both, &self.cell.upstream(), export)
+        Saved::import(plan, both, export)
     }
 
     /// Adds the backward pass, from the gradients of y and of the state behind the last step. The gradients of the parameters go

@@ -5,7 +5,7 @@ use lab_harness::plan::Slot;
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Tensor, Version};
 
 use crate::choose::needed_arch;
-use crate::cut::{Cut, Made};
+use crate::cut::Made;
 use crate::saved::{Export, Saved};
 use crate::{NormalizerGrad, Sizes};
 
@@ -65,9 +65,6 @@ pub struct GateGradients {
 
 static FORWARD: &dyn Version = &vlstm_fw_v4::PACKED;
 static BOTH: &dyn Version = &vlstm_fwbw_v4::PACKED;
-
-/// The gradients from above.
-const UPSTREAM: [&str; 1] = ["dh"];
 
 impl VlstmRows {
     /// Whether it takes this type and these sizes on this device.
@@ -148,9 +145,9 @@ impl VlstmRows {
         let parsed = Options::parse(&options, version.info())?;
         let own = [("q", self.q.stride), ("k", self.k.stride), ("v", self.v.stride)];
         let apart = own.into_iter().chain([("h", self.values_apart())]).chain(more.iter().copied());
-        let request = Request::new(version.info(), shapes, &parsed)?;
-        let made = version.plan(plan.device(), &request.with_rows_apart(apart.collect()))?;
-        Ok(Made { version: version.info().full_name(), options, plan: made })
+        let request =
+            Request::new(version.info(), shapes, &parsed)?.with_rows_apart(apart.collect());
+        Made::by(version, plan.device(), &request, options)
     }
 
     /// Both passes, with the strides of the gradients of q, k and v.
@@ -181,7 +178,7 @@ impl VlstmRows {
         plan: &mut Plan,
         gradients: [usize; 3],
     ) -> Result<(Slot, SavedRows), Error> {
-        let cut = Cut::of_two_passes(self.both(plan, gradients)?, &UPSTREAM)?;
+        let cut = self.both(plan, gradients)?.cut_in_two()?;
         let inputs = self.inputs(plan);
         let (included, saved) = cut.add_forward(plan, &inputs)?;
         Ok((included.slot("h"), saved))
@@ -199,7 +196,7 @@ impl VlstmRows {
         gradients: [usize; 3],
     ) -> Result<SavedRows, Error> {
         let both = self.both(plan, gradients)?;
-        Saved::import(plan, both, &UPSTREAM, export)
+        Saved::import(plan, both, export)
     }
 
     /// Adds the backward pass, from the gradient of h, \[B S, NH DHHV\]; the gradients of q, k and v go to rows of the strides that the

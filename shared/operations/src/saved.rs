@@ -116,7 +116,7 @@ impl<O> Saved<O> {
 
     /// Of a version that makes both passes in one launch: its backward pass makes the forward pass again, from the inputs.
     pub(crate) fn of_inputs(forward: String, both: Made, inputs: &[(&str, Slot)]) -> Self {
-        let Made { version, options, plan: backward } = both;
+        let Made { version, options, plan: backward, .. } = both;
         let given = inputs.iter().map(|(name, slot)| ((*name).to_owned(), *slot)).collect();
         let origin = Origin { versions: [forward, version], options };
         Self::new(origin, Upward { backward, given })
@@ -175,13 +175,8 @@ impl<O> Saved<O> {
     ///
     /// # Errors
     /// The plan's version, its options, or a tensor that it reads is another than the one exported.
-    pub(crate) fn import(
-        plan: &mut Plan,
-        whole: Made,
-        upstream: &[&str],
-        export: &Export,
-    ) -> Result<Self, Error> {
-        let Made { version, options, plan: backward } = Cut::backward_of(whole, upstream);
+    pub(crate) fn import(plan: &mut Plan, whole: Made, export: &Export) -> Result<Self, Error> {
+        let Made { version, options, upstream, plan: backward } = whole.backward();
         if version != export.versions[1] {
             return Err(Error::bad("version of what is saved", version, &export.versions[1]));
         }

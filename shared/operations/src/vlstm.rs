@@ -1,11 +1,11 @@
 //! The vLSTM over whole sequences.
 
-use lab_device::{DType, DeviceKind};
+use lab_device::DType;
 use lab_harness::plan::{Included, Slot};
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes};
 pub use lab_reference::vlstm::NormalizerGrad;
 
-use crate::cut::{Cut, Made};
+use crate::cut::Made;
 use crate::saved::{Export, Saved};
 use crate::{Pass, choose};
 
@@ -65,6 +65,9 @@ pub struct Vlstm {
     pub state: Option<[Slot; 3]>,
     /// Whether the state behind the last position is wanted.
     pub last_state: bool,
+    /// Whether gradients go through the states: that of the last one, if it is wanted, goes in, and that of the first, if there is
+    /// one, comes out.
+    pub state_gradients: bool,
     /// Added to the normaliser.
     pub eps: f64,
     /// What the backward pass takes the normaliser for.
@@ -78,8 +81,28 @@ pub struct Vlstm {
 pub struct Outputs {
     /// \[B, NH, S, DHHV\].
     pub h: Slot,
+    /// The largest exponent of each row, \[B, NH, S\] of f32.
+    pub m: Slot,
+    /// The normaliser of each row, \[B, NH, S\] of f32.
+    pub n: Slot,
     /// C, n and m behind the last position, if they are wanted: of packed sequences, of each.
     pub state: Option<[Slot; 3]>,
+}
+
+/// The gradients from above.
+#[derive(Clone, Copy, Debug)]
+pub struct Upstream {
+    /// Of h.
+    pub dh: Slot,
+    /// Of C and n behind the last position, under [`Vlstm::state_gradients`]: none are zeros. On m nothing depends.
+    pub state: Option<[Slot; 2]>,
+}
+
+/// Of h alone.
+impl From<Slot> for Upstream {
+    fn from(dh: Slot) -> Self {
+        Self { dh, state: None }
+    }
 }
 
 /// Gradients, as scratch of the plan: each of its tensor's type and shape.
@@ -95,19 +118,20 @@ pub struct Gradients {
     pub i: Slot,
     /// Of f.
     pub f: Slot,
+    /// Of C0 and n0, under [`Vlstm::state_gradients`].
+    pub state: Option<[Slot; 2]>,
 }
 
-/// The state's names, going in and coming out.
+/// The state's names, going in and coming out, and those of its gradients.
 const FIRST: [&str; 3] = ["C0", "n0", "m0"];
 const LAST: [&str; 3] = ["CN", "nN", "mN"];
-
-/// The gradients from above.
-const UPSTREAM: [&str; 1] = ["dh"];
+const LAST_GRADIENT: [&str; 2] = ["dCN", "dnN"];
+const FIRST_GRADIENT: [&str; 2] = ["dC0", "dn0"];
 
 impl Vlstm {
     /// Without a state, of ε = 10⁻⁶, the normaliser held constant, by the version that suits.
     pub fn new(dtype: DType, sizes: Sizes, [q, k, v]: [Slot; 3], [i, f]: [Slot; 2]) -> Self {
-        let (state, last_state, eps) = (None, false, 1e-6);
+        let (state, last_state, state_gradients, eps) = (None, false, false, 1e-6);
         let (normalizer_grad, versions) = (NormalizerGrad::Constant, [None; 2]);
         Self {
             dtype,
@@ -120,6 +144,7 @@ impl Vlstm {
             cu_seqlens: None,
             state,
             last_state,
+            state_gradients,
             eps,
             normalizer_grad,
             versions,
@@ -148,9 +173,8 @@ impl Vlstm {
         ];
         let ends = self.cu_seqlens.map(|slot| slot.len());
         let packed = ends.map(|ends| ("cu_seqlens", DType::I32, vec![ends]));
-        let n = ends.map_or(b, |ends| ends.saturating_sub(1));
-        let state = [vec![n, nh, keys, values], vec![n, nh, keys], vec![n, nh]];
-        let state = FIRST.into_iter().zip(state).map(|(name, sizes)| (name, DType::F32, sizes));
+        let state = FIRST.into_iter().zip(self.shapes_of_state());
+        let state = state.map(|(name, sizes)| (name, DType::F32, sizes));
         let state = state.filter(|_| self.state.is_some());
         all.into_iter()
             .chain(packed)
@@ -159,15 +183,26 @@ impl Vlstm {
             .collect()
     }
 
+    /// Of C, n and m.
+    fn shapes_of_state(&self) -> [Vec<usize>; 3] {
+        let Sizes { batch, heads, keys, values, .. } = self.sizes;
+        let sequences = self.cu_seqlens.map_or(batch, |slot| slot.len().saturating_sub(1));
+        [vec![sequences, heads, keys, values], vec![sequences, heads, keys], vec![sequences, heads]]
+    }
+
+    /// Whether the gradient of the last state goes in.
+    fn takes_state_gradient(&self) -> bool {
+        self.state_gradients && self.last_state
+    }
+
+    /// Whether that of the first comes out.
+    fn gives_state_gradient(&self) -> bool {
+        self.state_gradients && self.state.is_some()
+    }
+
     /// A version, and its plan, of these shapes.
     fn plan_of(&self, plan: &Plan, pass: Pass, shapes: Shapes) -> Result<Made, Error> {
-        // The emulator's first choice makes both passes in one launch; a plan of layers wants them apart.
-        let apart = pass == Pass::Gradients
-            && self.cu_seqlens.is_none()
-            && self.dtype == DType::F32
-            && plan.device().kind() == DeviceKind::Emulator;
         let name = self.versions[usize::from(pass == Pass::Gradients)];
-        let name = name.or(apart.then_some("vlstm_fwbw_v1:rows"));
         let mut options = vec![format!("eps={:?}", self.eps)];
         if self.last_state {
             options.push("last_state=yes".into());
@@ -175,23 +210,32 @@ impl Vlstm {
         if pass == Pass::Gradients && self.normalizer_grad == NormalizerGrad::Exact {
             options.push("normalizer_grad=exact".into());
         }
+        if pass == Pass::Gradients && self.gives_state_gradient() {
+            options.push("state_grad=yes".into());
+        }
         let version = choose(pass, plan.device(), &shapes, &options, name)?;
         let parsed = Options::parse(&options, version.info())?;
         let request = Request::new(version.info(), shapes, &parsed)?;
-        let made = version.plan(plan.device(), &request)?;
-        Ok(Made { version: version.info().full_name(), options, plan: made })
+        Made::by(version, plan.device(), &request, options)
     }
 
     /// Both passes.
     fn both(&self, plan: &Plan) -> Result<Made, Error> {
         let mut shapes = self.shapes();
         shapes.insert("dh".into(), shapes["v"].clone());
+        if self.takes_state_gradient() {
+            let of_state = LAST_GRADIENT.into_iter().zip(self.shapes_of_state());
+            shapes.extend(
+                of_state.map(|(name, sizes)| (name.into(), Shape { dtype: DType::F32, sizes })),
+            );
+        }
         self.plan_of(plan, Pass::Gradients, shapes)
     }
 
     fn outputs(&self, included: &Included) -> Outputs {
         let state = self.last_state.then(|| LAST.map(|name| included.slot(name)));
-        Outputs { h: included.slot("h"), state }
+        let [h, m, n] = ["h", "m", "n"].map(|name| included.slot(name));
+        Outputs { h, m, n, state }
     }
 
     /// Adds the forward pass alone.
@@ -216,7 +260,7 @@ impl Vlstm {
     /// As [`Vlstm::add_forward`].
     pub fn add_forward_saving(&self, plan: &mut Plan) -> Result<(Outputs, Saved), Error> {
         let inputs = self.inputs();
-        match Cut::before(self.both(plan)?, &UPSTREAM) {
+        match self.both(plan)?.cut() {
             Ok(cut) => {
                 let (included, saved) = cut.add_forward(plan, &inputs)?;
                 Ok((self.outputs(&included), saved))
@@ -235,21 +279,37 @@ impl Vlstm {
     /// As [`Vlstm::add_forward`]; or the version, the options or a tensor is another than this operation has on this device.
     pub fn import(&self, plan: &mut Plan, export: &Export) -> Result<Saved, Error> {
         let both = self.both(plan)?;
-        Saved::import(plan, both, &UPSTREAM, export)
+        Saved::import(plan, both, export)
     }
 
-    /// Adds the backward pass, from the gradient of h. What the forward pass has saved stays as it is.
+    /// Adds the backward pass, from the gradient of h, or from that and the last state's. What the forward pass has saved stays as
+    /// it is.
     ///
     /// # Errors
-    /// A slot is of another length, type or plan.
+    /// A slot is of another length, type or plan; a state's gradient is given that [`Vlstm::state_gradients`] and
+    /// [`Vlstm::last_state`] have not asked for.
     pub fn add_backward(
         &self,
         plan: &mut Plan,
         saved: &Saved,
-        dh: Slot,
+        from: impl Into<Upstream>,
     ) -> Result<Gradients, Error> {
-        let included = saved.add_backward(plan, &[("dh", dh)])?;
+        let Upstream { dh, state } = from.into();
+        let mut upstream = vec![("dh", dh)];
+        match state {
+            Some(state) => upstream.extend(LAST_GRADIENT.into_iter().zip(state)),
+            None if self.takes_state_gradient() => {
+                let of_state = LAST_GRADIENT.into_iter().zip(self.shapes_of_state());
+                let zeros = of_state
+                    .map(|(name, sizes)| (name, plan.zeros(DType::F32, sizes.iter().product())));
+                upstream.extend(zeros.collect::<Vec<_>>());
+            }
+            None => {}
+        }
+        let included = saved.add_backward(plan, &upstream)?;
         let [q, k, v, i, f] = ["dq", "dk", "dv", "di", "df"].map(|name| included.slot(name));
-        Ok(Gradients { q, k, v, i, f })
+        let state =
+            self.gives_state_gradient().then(|| FIRST_GRADIENT.map(|name| included.slot(name)));
+        Ok(Gradients { q, k, v, i, f, state })
     }
 }

@@ -124,6 +124,7 @@ pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v3",
     teaches: "a recurrence in chunks: all chunks at once, then a walk that carries the state along",
     versions: &[&CHUNKS, &LONG],
+    is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,

@@ -195,6 +195,7 @@ pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state stays in registers from the first chunk to the last",
     versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE],
+    is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,

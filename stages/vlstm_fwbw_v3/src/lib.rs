@@ -162,6 +162,7 @@ pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v3",
     teaches: "the backward pass in chunks: the forward pass's launches again, with the roles exchanged",
     versions: &[&CHUNKS, &LONG, &TOGETHER, &CARRIED],
+    is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,

@@ -212,6 +212,7 @@ pub static STAGE: Stage = Stage {
     teaches: "one walk, four uses: each gradient is one more forward walk",
     // `lab run` takes the last of the stage's family, which takes states and both types.
     versions: &[&WALKS, &TOGETHER, &WIDE, &SEGMENTED, &PACKED],
+    is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,

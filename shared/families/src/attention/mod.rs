@@ -46,7 +46,7 @@ pub const FORWARD_BACKWARD_INPUTS: &[Input] = &[
     FORWARD_INPUTS[0],
     FORWARD_INPUTS[1],
     FORWARD_INPUTS[2],
-    Input::new("do", &["B", "NH", "S", "D"]),
+    Input::new("do", &["B", "NH", "S", "D"]).from_above(),
 ];
 
 /// Whether a position sees no later one: read it with [`is_causal`].

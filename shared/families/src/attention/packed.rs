@@ -45,7 +45,7 @@ pub const PACKED_BACKWARD_INPUTS: &[Input] = &[
     PACKED_INPUTS[0],
     PACKED_INPUTS[1],
     PACKED_INPUTS[2],
-    Input::new("do", &["1", "NH", "T", "D"]),
+    Input::new("do", &["1", "NH", "T", "D"]).from_above(),
     PACKED_INPUTS[3],
 ];
 

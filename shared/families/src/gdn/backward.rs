@@ -29,7 +29,8 @@ pub const STATES_OF_BACKWARD: &[Input] = &[
     STATE_INPUTS[0],
     Input::new("dCN", &["B", "NH", "DHQK", "DHHV"])
         .always(DType::F32)
-        .optional("last state's gradient"),
+        .optional("last state's gradient")
+        .from_above(),
 ];
 
 /// What goes into both passes.
@@ -39,7 +40,7 @@ pub const FORWARD_BACKWARD_INPUTS: &[Input] = &[
     FORWARD_INPUTS[2],
     FORWARD_INPUTS[3],
     FORWARD_INPUTS[4],
-    Input::new("dh", &["B", "NH", "S", "DHHV"]),
+    Input::new("dh", &["B", "NH", "S", "DHHV"]).from_above(),
     STATES_OF_BACKWARD[0],
     STATES_OF_BACKWARD[1],
 ];

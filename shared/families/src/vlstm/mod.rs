@@ -230,7 +230,7 @@ pub const FORWARD_BACKWARD_INPUTS: &[Input] = &[
     FORWARD_INPUTS[2],
     FORWARD_INPUTS[3],
     FORWARD_INPUTS[4],
-    Input::new("dh", &["B", "NH", "S", "DHHV"]),
+    Input::new("dh", &["B", "NH", "S", "DHHV"]).from_above(),
 ];
 
 /// ε, which keeps the division from a zero normaliser: read it with [`epsilon`].

@@ -74,13 +74,13 @@ pub const PACKED_BACKWARD_INPUTS: &[Input] = &[
     PACKED_INPUTS[2],
     PACKED_INPUTS[3],
     PACKED_INPUTS[4],
-    rows("dh", VALUES),
+    rows("dh", VALUES).from_above(),
     PACKED_INPUTS[5],
     PACKED_INPUTS[6],
     PACKED_INPUTS[7],
     PACKED_INPUTS[8],
-    state("dCN", MATRIX, "last state's gradient"),
-    state("dnN", VECTOR, "last state's gradient"),
+    state("dCN", MATRIX, "last state's gradient").from_above(),
+    state("dnN", VECTOR, "last state's gradient").from_above(),
 ];
 
 /// The sizes of N, NH, T, DHQK and DHHV, as [`super::dims`] has those of sequences of one length.

@@ -32,8 +32,12 @@ pub const FORWARD_INPUTS_WITH_STATE: &[Input] = &[
 pub const LAST_STATE_GRADIENT: [Input; 2] = [
     Input::new("dCN", &["B", "NH", "DHQK", "DHHV"])
         .always(DType::F32)
-        .optional("last state's gradient"),
-    Input::new("dnN", &["B", "NH", "DHQK"]).always(DType::F32).optional("last state's gradient"),
+        .optional("last state's gradient")
+        .from_above(),
+    Input::new("dnN", &["B", "NH", "DHQK"])
+        .always(DType::F32)
+        .optional("last state's gradient")
+        .from_above(),
 ];
 
 /// What goes into a forward and backward pass that may begin with a state, and end with the gradient of one.

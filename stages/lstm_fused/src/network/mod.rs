@@ -37,7 +37,7 @@ pub enum Pass {
 
 impl Way {
     /// The most units; of [`Way::Cell`] as many as a network may have.
-    fn most_units(self) -> usize {
+    fn most_hidden_units(self) -> usize {
         match self {
             Self::Cell => LARGEST[2].1,
             Self::Sequence => MOST_UNITS,
@@ -132,6 +132,9 @@ fn check_slstm(way: Way, network: &Network, heads: usize) -> Result<(), Error> {
 }
 
 impl Lstm {
+    /// The gradients from above, which the backward pass begins with.
+    pub const UPSTREAM: [&str; 3] = ["dy", "dhn", "dcn"];
+
     /// Of these sizes and options: by [`Way::Sequence`] up to 64 units, whose weights a block has room
     /// for, and with layer norm up to 256; by [`Way::Cluster`] up to 768; what those do not take by
     /// [`Way::Cell`].
@@ -203,8 +206,8 @@ impl Lstm {
             return Ok(Self { network, way, recompute: false });
         }
         let one_launch = way != Way::Cell;
-        if one_launch && network.hidden > way.most_units() {
-            let expected = format!("1 to {} in a launch for all steps", way.most_units());
+        if one_launch && network.hidden > way.most_hidden_units() {
+            let expected = format!("1 to {} in a launch for all steps", way.most_hidden_units());
             return Err(Error::bad("hidden", expected, network.hidden));
         }
         if network.cell == Cell::Gru {
