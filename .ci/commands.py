@@ -239,6 +239,7 @@ def prepare(scratch):
     (scratch / "shared/app").mkdir(parents=True)
     text = (ROOT / "README.md").read_text()
     (scratch / "README.md").write_text(text if os.environ.get("CI_ALL") else text[:TEXT])
+    shutil.copy(ROOT / "CHANGELOG.md", scratch)
     (scratch / "benches").symlink_to(ROOT / "benches")
     (scratch / "book").mkdir()
     (scratch / "book/src").symlink_to(ROOT / "book/src")

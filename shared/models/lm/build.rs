@@ -11,6 +11,7 @@ fn main() {
     lab_kernel_build::Stage::new()
         .kernel("kernels/batch.cu", &batch)
         .kernel("kernels/draw.cu", &of("draw_tokens", &floats))
+        .spills(16) // of f32
         .kernel("kernels/fill.cu", &of("fill_uniform", &all))
         .kernel("kernels/likeliest.cu", &of("likeliest", &floats))
         .build();

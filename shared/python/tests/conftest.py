@@ -1,11 +1,28 @@
 """What the tests share: devices, inputs, and the equations in plain PyTorch."""
 
+import collections
+import os
+
 import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA"))]
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of a test's many cases every second one, the even or the odd ones as `LAB_TEST_TURN` has it; all where it is not set."""
+    turn = os.environ.get("LAB_TEST_TURN")
+    if turn is None or os.environ.get("LAB_ALL_CHECKS"):
+        return
+    cases = collections.defaultdict(list)
+    for item in items:
+        if not any(mark.args and mark.args[0] for mark in item.iter_markers("skipif")):
+            cases[item.nodeid.split("[")[0]].append(item)
+    left_out = {item for own in cases.values() if len(own) > 2 for item in own[1 - int(turn) % 2 :: 2]}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(params=DEVICES)
