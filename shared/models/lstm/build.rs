@@ -9,7 +9,7 @@ fn each(name: &str, arguments: &str) -> Vec<String> {
 }
 
 /// What is read from the network, with a warp a row or four.
-fn heads() -> Vec<String> {
+fn head_loss_instances() -> Vec<String> {
     let mut all = Vec::new();
     for t in TYPES {
         let numbers = if t == "double" { "double" } else { "float" };
@@ -38,7 +38,7 @@ fn updates() -> Vec<String> {
 fn main() {
     lab_kernel_build::Stage::new()
         .kernel("kernels/gather.cu", &[each("gather_series", ""), each("gather_text", "")].concat())
-        .kernel("kernels/head.cu", &heads())
+        .kernel("kernels/head.cu", &head_loss_instances())
         .kernel("kernels/head_tensor.cu", &head_products())
         .needs("sm_90a")
         .spills(232) // of a row's sums, behind all products

@@ -63,8 +63,8 @@ impl Evaluator {
     /// One is missing, or of another shape or type.
     pub fn load(&mut self, parameters: &Tensors) -> Result<(), Error> {
         self.model.check_parameters(parameters, self.config.master())?;
-        let Step { binding, layout, slots, .. } = &mut self.step;
-        Ok(binding.write(slots.weights, &layout.pack(self.config.dtype, parameters))?)
+        let Step { binding, arena, slots, .. } = &mut self.step;
+        Ok(binding.write(slots.weights, &arena.pack(self.config.dtype, parameters))?)
     }
 
     /// z of the windows that begin at `starts`: `[n, O]`, or of a head on every step `[n, T, O]`.

@@ -7,9 +7,10 @@ mod tensor_head;
 use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Binding, Error, Tensor, Tensors, arguments};
+use lab_layers::Parameters;
 
 use super::data::read_rows;
-use super::flat::Layout;
+use super::flat::arena_of;
 use super::{Config, Data, Model};
 use lab_training::{self as training, EpochSlots, Position};
 use launches::Builder;
@@ -19,7 +20,7 @@ pub(crate) use lab_harness::progress::*;
 /// A binding with what the host reads and writes of it.
 pub struct Step {
     pub(crate) binding: Binding,
-    pub(crate) layout: Layout,
+    pub(crate) arena: Parameters,
     pub(crate) slots: Slots,
     config: Config,
     /// Of the data on the device.
@@ -76,7 +77,7 @@ impl Step {
     ) -> Result<Self, Error> {
         let Config { dtype, window, batch, .. } = *config;
         let (master, train) = (config.master(), parameters.is_some());
-        let layout = Layout::of(model);
+        let arena = arena_of(model);
         let z_rows = read_rows(model, config);
         let steps = windows.div_ceil(batch);
         let mut uploads = Uploads { plan: Plan::new(device), tensors: Vec::new() };
@@ -86,18 +87,18 @@ impl Step {
         let counts = u.zero_state("counts", DType::I64, 2 * COUNTS);
         let numbers = u.state("numbers", Tensor::new(&[2 * NUMBERS], &[1f64; 2 * NUMBERS]));
         let weights = match parameters {
-            Some(all) => u.state("weights", layout.pack(dtype, all)),
-            None => u.zero_state("weights", dtype, layout.len),
+            Some(all) => u.state("weights", arena.pack(dtype, all)),
+            None => u.zero_state("weights", dtype, arena.len()),
         };
         let training = parameters.map(|all| Training {
             master: if master == dtype {
                 weights
             } else {
-                u.state("master", layout.pack(master, all))
+                u.state("master", arena.pack(master, all))
             },
-            gradient: u.zero_state("gradient", dtype, layout.len),
-            m: u.zero_state("m", master, layout.len),
-            v: u.zero_state("v", master, layout.len),
+            gradient: u.zero_state("gradient", dtype, arena.len()),
+            m: u.zero_state("m", master, arena.len()),
+            v: u.zero_state("v", master, arena.len()),
             rates: u.zero_state("rates", DType::F64, steps),
             losses: u.zero_state("losses", DType::F64, steps),
         });
@@ -114,7 +115,7 @@ impl Step {
             .with(arguments![values, tokens: values, data: values, order, counts, numbers])
             .with(arguments![lengths, x, y, z, row_losses])
             .with(arguments![windows, steps: window, B: batch, C: data.columns()]);
-        let mut builder = Builder { model, config, data, layout: &layout, scope, plan };
+        let mut builder = Builder { model, config, data, arena: &arena, scope, plan };
         builder.add_gather()?;
         builder.add_network(&mut slots, lengths, y, train)?;
         if let Some(training) = &slots.training {
@@ -125,7 +126,7 @@ impl Step {
             binder = binder.upload(name, tensor)?;
         }
         let binding = binder.finish()?;
-        Ok(Self { binding, layout, slots, config: *config, rows: data.len() + 1 })
+        Ok(Self { binding, arena, slots, config: *config, rows: data.len() + 1 })
     }
 }
 
@@ -161,7 +162,7 @@ impl Step {
     }
 
     fn read_unpacked(&self, slot: Slot) -> Result<Tensors, training::Error> {
-        Ok(self.layout.unpack(&self.binding.read(slot)?))
+        Ok(self.arena.unpack(&self.binding.read(slot)?))
     }
 }
 
@@ -234,9 +235,9 @@ impl training::Step for Step {
 
     fn write_moments(&mut self, [first, second]: [&Tensors; 2]) -> Result<(), training::Error> {
         let (Training { m, v, .. }, master) = (*self.training(), self.config.master());
-        let Self { binding, layout, .. } = self;
-        binding.write(m, &layout.pack(master, first))?;
-        Ok(binding.write(v, &layout.pack(master, second))?)
+        let Self { binding, arena, .. } = self;
+        binding.write(m, &arena.pack(master, first))?;
+        Ok(binding.write(v, &arena.pack(master, second))?)
     }
 
     fn first_bad(

@@ -5,7 +5,7 @@ use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Binding, Tensor, Tensors};
 use lab_reference::lstm::Parameter;
 
-use super::flat::Layout;
+use super::flat::{arena_of, part_of};
 use super::{Error, Model};
 use crate::kernels::PROMISE;
 use lstm_fused::launches::States;
@@ -61,9 +61,9 @@ impl Stream {
         let sizes = lstm.sizes(DType::F32, 1, 1, Pass::Forward);
         let mut plan = Plan::new(device);
         let p = &mut plan;
-        let layout = Layout::of(&model);
-        let packed = layout.pack(DType::F32, parameters);
-        let weights = p.input("weights", DType::F32, &[layout.len]);
+        let arena = arena_of(&model);
+        let packed = arena.pack(DType::F32, parameters);
+        let weights = p.input("weights", DType::F32, &[arena.len()]);
         let lengths = p.constant(&Tensor::new(&[1], &[1i32]));
         let x = p.state("x", DType::F32, &[model.network.inputs]);
         let y = p.output("y", DType::F32, &[model.features()]);
@@ -72,7 +72,7 @@ impl Stream {
         let states = States::new(PROMISE, cell, DType::F32, lengths, |name, dtype| {
             p.state(name, dtype, &shape)
         });
-        let parameter = |_: &mut Plan, of: &Parameter| layout.part(weights, &of.name);
+        let parameter = |_: &mut Plan, of: &Parameter| part_of(&arena, weights, &of.name);
         lstm.forward(p, sizes, &states, [x, y], parameter, |_, _, y| Ok(y))?;
         let carried = |of: &&str| {
             let (before, behind) = (states.slot(&format!("{of}0")), format!("{of}n"));

@@ -13,10 +13,10 @@ impl Step {
         Position { epoch, step, .. }: Position,
         starts: &[usize],
     ) -> Result<Error, Error> {
-        let Self { binding, layout, slots, .. } = self;
+        let Self { binding, arena, slots, .. } = self;
         let training = self.training();
-        let parameters = layout.unpack(&binding.read(training.master)?);
-        let gradients = layout.unpack(&binding.read(training.gradient)?);
+        let parameters = arena.unpack(&binding.read(training.master)?);
+        let gradients = arena.unpack(&binding.read(training.gradient)?);
         let of = |name: &str| match layer_of(name) {
             Some(layer) => format!("layer {layer}"),
             None => "the head".to_owned(),

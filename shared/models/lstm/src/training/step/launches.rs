@@ -3,10 +3,11 @@
 use lab_device::DType;
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
+use lab_layers::Parameters;
 use lab_reference::lstm::Parameter;
 
 use super::super::data::read_rows;
-use super::super::flat::Layout;
+use super::super::flat::part_of;
 use super::super::{Config, Data, Head, Model};
 use super::tensor_head::{MOST_TENSOR_OUTPUTS, TensorHead};
 use super::{Slots, Training};
@@ -26,7 +27,7 @@ pub(super) struct Builder<'a> {
     pub(super) model: &'a Model,
     pub(super) config: &'a Config,
     pub(super) data: &'a Data,
-    pub(super) layout: &'a Layout,
+    pub(super) arena: &'a Parameters,
     /// What several kernels take.
     pub(super) scope: Scope,
     pub(super) plan: Plan,
@@ -71,8 +72,8 @@ impl Builder<'_> {
             if name.ends_with('0') { zeros(plan, dtype) } else { plan.scratch(dtype, states_len) }
         });
 
-        let (layout, weights) = (self.layout, slots.weights);
-        let parameter = |_: &mut Plan, of: &Parameter| layout.part(weights, &of.name);
+        let (arena, weights) = (self.arena, slots.weights);
+        let parameter = |_: &mut Plan, of: &Parameter| part_of(arena, weights, &of.name);
         let (config, counts) = (self.config, slots.counts);
         let ys = &mut slots.ys;
         let between = |plan: &mut Plan, layer, y: Slot| {
@@ -106,7 +107,7 @@ impl Builder<'_> {
         let upstream = Upstream::new(PROMISE, network.cell, dtype, dy, |name, dtype| {
             if name.ends_with('0') { plan.scratch(dtype, states_len) } else { zeros(plan, dtype) }
         });
-        let gradient = |_: &mut Plan, of: &Parameter| layout.part(by_parameters, &of.name);
+        let gradient = |_: &mut Plan, of: &Parameter| part_of(arena, by_parameters, &of.name);
         let between = |plan: &mut Plan, layer, dx| add_dropout(plan, config, counts, layer, dx);
         lstm.backward(&mut self.plan, &layers, upstream, None, Some(head), gradient, between)
     }
@@ -123,7 +124,7 @@ impl Builder<'_> {
         let template = format!("{data}, {text}, {threads}");
         let loss = kernel(self.plan.device(), &kernels::HEAD, "head_loss", dtype, &template)?;
         let [weight, bias] =
-            ["head_weight", "head_bias"].map(|name| self.layout.part(weights, name));
+            ["head_weight", "head_bias"].map(|name| part_of(self.arena, weights, name));
         let arguments = arguments![
             weight, bias, dz, dy, from, O: outputs, K: features, back: train,
         ];
@@ -149,7 +150,7 @@ impl Builder<'_> {
         training: &Training,
         [y, dy]: [Slot; 2],
     ) -> Result<HeadSums, Error> {
-        let part = |of, name| self.layout.part(of, name);
+        let part = |of, name| part_of(self.arena, of, name);
         let head = TensorHead {
             dtype: self.config.dtype,
             rows: read_rows(self.model, self.config),
@@ -167,7 +168,7 @@ impl Builder<'_> {
 
     /// What is summed over all rows that the head has.
     fn head_sums(&self, slots: &Slots, training: &Training, dz: Slot) -> HeadSums {
-        let gradient = |name| self.layout.part(training.gradient, name);
+        let gradient = |name| part_of(self.arena, training.gradient, name);
         HeadSums {
             dz,
             dz_rows: dz.len() / self.model.outputs,
