@@ -37,7 +37,7 @@ fn main() {
         rust,
         "/// Of the table's lines, as glue.cpp computes it.\n\
          pub(crate) const CONTRACT_HASH: u64 = {:#x};",
-        fnv1a(&lines.iter().map(hashed).collect::<String>())
+        fnv1a(&lines.iter().map(line_to_hash).collect::<String>())
     )
     .expect("writing to a string");
     let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
@@ -105,7 +105,7 @@ fn entry(line: &Line) -> String {
 }
 
 /// A line as glue.cpp writes it into what it hashes.
-fn hashed(line: &Line) -> String {
+fn line_to_hash(line: &Line) -> String {
     let kept: Vec<&str> = match (&line.kind[..], &line.arguments[..]) {
         ("HOOK", [attributes, result, name, parameters, _]) => {
             vec![attributes, result, name, parameters]

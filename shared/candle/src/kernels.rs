@@ -19,7 +19,7 @@ const ALIGNMENT: usize = 256;
 const PACK: usize = 16;
 
 /// An error of the lab's as one of candle's.
-pub(crate) fn wrapped(error: lab_harness::Error) -> candle_core::Error {
+pub(crate) fn candle_error(error: lab_harness::Error) -> candle_core::Error {
     candle_core::Error::wrap(error)
 }
 
@@ -80,7 +80,7 @@ impl Key {
 
     /// The device as the lab has it.
     pub(crate) fn lab_device(&self) -> Result<lab_device::Device> {
-        lab_calls::device(&self.device).map_err(wrapped)
+        lab_calls::device(&self.device).map_err(candle_error)
     }
 
     /// The shapes as the lab has them.
@@ -199,7 +199,7 @@ unsafe fn launch(planned: &Planned, addresses: &[u64], scratch: u64, stream: u64
     let begin = |start: u64| start.next_multiple_of(ALIGNMENT as u64);
     let rooms = Rooms { left: left.first().copied().map_or(0, begin), scratch: begin(scratch) };
     // SAFETY: the caller's promise.
-    unsafe { planned.run(tensors, rooms, stream) }.map_err(wrapped)
+    unsafe { planned.run(tensors, rooms, stream) }.map_err(candle_error)
 }
 
 mod cpu {

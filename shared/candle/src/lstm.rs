@@ -7,7 +7,7 @@ use lab_calls::Planned;
 use lab_harness::Shape;
 use lstm_fused::Network;
 
-use crate::kernels::{Key, Left, Plans, lab_type, packed, plans, run, wrapped};
+use crate::kernels::{Key, Left, Plans, candle_error, lab_type, packed, plans, run};
 use crate::operation::{Backward, Output, joined};
 use crate::refuse;
 
@@ -212,9 +212,9 @@ fn planned(
         let lengths = Shape { dtype: lab_device::DType::I64, sizes: vec![batch] };
         shapes.insert("lengths".to_owned(), lengths);
         Ok(if is_tracked {
-            Planned::lstm_in_two_parts(&device, &shapes, network).map_err(wrapped)?.into()
+            Planned::lstm_in_two_parts(&device, &shapes, network).map_err(candle_error)?.into()
         } else {
-            vec![Planned::lstm(&device, &shapes, network).map_err(wrapped)?]
+            vec![Planned::lstm(&device, &shapes, network).map_err(candle_error)?]
         })
     })
 }

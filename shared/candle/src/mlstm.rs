@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor};
 use lab_calls::{Pass, Planned};
 
-use crate::kernels::{Key, Left, Plans, packed, plans, run, wrapped};
+use crate::kernels::{Key, Left, Plans, candle_error, packed, plans, run};
 use crate::operation::{Backward, Output, joined};
 use crate::{float32, refuse};
 
@@ -271,7 +271,7 @@ fn plan(
     let key = Key::new(what, device, shapes_of(tensors), options.collect())?;
     plans(&key, || {
         let planned = Planned::new(pass, &key.lab_device()?, key.shapes()?, &own, version);
-        Ok(vec![planned.map_err(wrapped)?])
+        Ok(vec![planned.map_err(candle_error)?])
     })
 }
 
@@ -291,7 +291,7 @@ fn parts(device: &Device, tensors: &[Named], settings: &Settings) -> Result<Plan
     let key = Key::new("both passes", device, shapes, options.collect())?;
     plans(&key, || {
         let parts = Planned::in_two_parts(&key.lab_device()?, key.shapes()?, &own, version);
-        Ok(parts.map_err(wrapped)?.map(Vec::from).unwrap_or_default())
+        Ok(parts.map_err(candle_error)?.map(Vec::from).unwrap_or_default())
     })
 }
 

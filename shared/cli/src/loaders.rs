@@ -20,16 +20,16 @@ pub fn command_line(words: &[OsString]) -> Result<(), (u8, String)> {
         Err(Unread::Asked(text)) => return Err((0, text)),
         Err(Unread::Wrong(failure)) => return Err((failure.code(), failure.message().to_owned())),
     };
-    understood(&cli).map_err(|failure| (failure.code(), failure.message().to_owned()))
+    check_arguments(&cli).map_err(|failure| (failure.code(), failure.message().to_owned()))
 }
 
-fn understood(cli: &Cli) -> Result<(), Failure> {
+fn check_arguments(cli: &Cli) -> Result<(), Failure> {
     cli.common.selector()?;
     match &cli.command {
-        Some(Command::Run(arguments)) => run::understood(arguments),
-        Some(Command::Lstm(command)) => lstm::understood(command),
-        Some(Command::Mlp(command)) => mlp::understood(command),
-        Some(Command::Lm(command)) => lm::understood(command),
+        Some(Command::Run(arguments)) => run::check_arguments(arguments),
+        Some(Command::Lstm(command)) => lstm::check_arguments(command),
+        Some(Command::Mlp(command)) => mlp::check_arguments(command),
+        Some(Command::Lm(command)) => lm::check_arguments(command),
         _ => Ok(()),
     }
 }

@@ -21,7 +21,7 @@ mod wgmma;
 
 use lab_device::{KernelSource, Launch};
 
-pub use beyond::beyond;
+pub use beyond::cases_beyond_sanitizer;
 pub use counted::counted;
 pub use formal::formal;
 pub use instructions::instructions;

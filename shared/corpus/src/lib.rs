@@ -16,7 +16,7 @@ pub mod maps;
 pub mod records;
 mod run;
 
-pub use cases::{asynchronous, beyond, cases, counted, formal, instructions};
+pub use cases::{asynchronous, cases, cases_beyond_sanitizer, counted, formal, instructions};
 pub use descriptors::{PRODUCTS, descriptors};
 pub use judge::{Judgement, emulator, judge};
 pub use run::run;

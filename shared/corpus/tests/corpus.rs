@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lab_corpus::kernels::{self, KERNELS};
 use lab_corpus::{
-    Case, Judgement, Kind, PRODUCTS, Verdict, beyond, cases, counted, descriptors, emulator,
-    formal, instructions, judge, lines, maps, mark, run,
+    Case, Judgement, Kind, PRODUCTS, Verdict, cases, cases_beyond_sanitizer, counted, descriptors,
+    emulator, formal, instructions, judge, lines, maps, mark, run,
 };
 use lab_device::emulator::Options;
 use lab_device::nvrtc::Nvrtc;
@@ -15,7 +15,9 @@ use lab_harness::suite::{devices, each};
 #[test]
 fn every_kernel_is_one_case() {
     let mut cases: Vec<&str> = cases().iter().chain(&counted()).map(|c| c.name).collect();
-    cases.extend(instructions().iter().chain(&formal()).chain(&beyond()).map(|c| c.name));
+    cases.extend(
+        instructions().iter().chain(&formal()).chain(&cases_beyond_sanitizer()).map(|c| c.name),
+    );
     cases.extend(descriptors().map(|c| c.name));
     // Those of random maps are no cases.
     let files = KERNELS.iter().filter(|k| k.name != kernels::MAPS.name);
@@ -41,8 +43,12 @@ fn there_are_many_of_each() {
 
 #[test]
 fn bugs_are_marked_and_nothing_else_is() {
-    let all: Vec<Case> =
-        cases().into_iter().chain(instructions()).chain(formal()).chain(beyond()).collect();
+    let all: Vec<Case> = cases()
+        .into_iter()
+        .chain(instructions())
+        .chain(formal())
+        .chain(cases_beyond_sanitizer())
+        .collect();
     let has_bug = |c: &&Case| !matches!(c.verdict, Verdict::Correct { .. });
     for case in &all {
         assert_eq!(has_bug(&case), !lines(case).is_empty(), "{}", case.name);
@@ -80,7 +86,7 @@ fn the_right_ones_compute_what_they_should() {
             .chain(counted())
             .chain(instructions())
             .chain(formal())
-            .chain(beyond())
+            .chain(cases_beyond_sanitizer())
             .filter(|c| has(&device, c.source));
         let right: Vec<Case> = all.filter(|c| c.bug().is_none()).collect();
         println!("{} cases on {}", right.len(), device.name());
@@ -181,7 +187,7 @@ fn the_emulator_tells_right_from_wrong() {
     let device = emulator(Options::from_env().unwrap()).unwrap();
     device.compile_missing(KERNELS).unwrap();
     let all = cases().into_iter().chain(counted()).chain(instructions()).chain(formal());
-    let all: Vec<Case> = all.chain(beyond()).collect();
+    let all: Vec<Case> = all.chain(cases_beyond_sanitizer()).collect();
     let wrong = each(&device, &all, |case| match judge(case, &device) {
         Ok((judgement, _)) if judgement.right() => None,
         Ok((judgement, findings)) => {

@@ -27,7 +27,7 @@ template <class T, Along A_LIES, Along B_LIES, int BM, int BN, int BK> struct Op
     __device__ __forceinline__ void load(const TensorMap& A, const TensorMap& B, int i, int j, int k, Mbarrier* full,
                                          G... g) const {
         expect(full);
-        load_a(A, i, k, full, g...);
+        issue_load_of_a(A, i, k, full, g...);
         load_b(B, j, k, full, g...);
     }
     // sum = or += the product of 64 rows of A, from `row` on, and B, or the first 2 SUMS columns of it: one group of wgmma.
@@ -54,7 +54,7 @@ template <class T, Along A_LIES, Along B_LIES, int BM, int BN, int BK> struct Op
     // As load() in parts: first the bytes of both are expected.
     __device__ __forceinline__ static void expect(Mbarrier* full) { mbarrier_arrive_expect(full, BYTES); }
     template <class... G>
-    __device__ __forceinline__ void load_a(const TensorMap& A, int i, int k, Mbarrier* full, G... g) const {
+    __device__ __forceinline__ void issue_load_of_a(const TensorMap& A, int i, int k, Mbarrier* full, G... g) const {
         load_side<A_LIES, BM>(a, A, i, k, full, g...);
     }
     template <class... G>

@@ -50,7 +50,12 @@ pub fn write(
 }
 
 /// One that was brought along and has all these names.
-fn brought(directory: &Path, source: &KernelSource, names: &[&str], arch: &str) -> Option<Image> {
+fn find_brought_image(
+    directory: &Path,
+    source: &KernelSource,
+    names: &[&str],
+    arch: &str,
+) -> Option<Image> {
     // Code for 8.0 runs on all of 8.x.
     let older = arch.starts_with("sm_8").then_some("sm_80");
     let images = [Some(arch), older].into_iter().flatten().filter_map(|arch| {
@@ -73,7 +78,7 @@ pub(crate) fn image(
 ) -> Result<Image, Error> {
     if appended.is_empty()
         && let Some(directory) = BROUGHT.get()
-        && let Some(image) = brought(directory, source, names, arch)
+        && let Some(image) = find_brought_image(directory, source, names, arch)
     {
         return Ok(image);
     }
@@ -195,7 +200,8 @@ mod tests {
         let symbols = ["f<float>", "&g"].map(|name| (name.to_owned(), format!("_Z{name}")));
         let image = Image { cubin: vec![1, 2], symbols: symbols.into(), log: String::new() };
         std::fs::write(directory.join(brought_name(&SOURCE, "sm_80")), encode(&image)).unwrap();
-        let found = |source, names: &[&str], arch| brought(directory, source, names, arch);
+        let found =
+            |source, names: &[&str], arch| find_brought_image(directory, source, names, arch);
         for arch in ["sm_80", "sm_86", "sm_89"] {
             assert_eq!(found(&SOURCE, &["f<float>", "&g"], arch), Some(image.clone()), "{arch}");
         }

@@ -365,7 +365,7 @@ impl Communicator {
     /// does. What takes longer than this is ended, as it is where a rank fails.
     pub fn watch(&self, what: &str, limit: Duration) -> Watch<'_> {
         if let Engine::Nccl(nccl) = &self.engine {
-            *nccl.due() = Some((Instant::now() + limit, what.to_owned(), limit));
+            *nccl.lock_deadline() = Some((Instant::now() + limit, what.to_owned(), limit));
         }
         Watch(self)
     }
@@ -395,7 +395,7 @@ pub struct Watch<'a>(&'a Communicator);
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if let Engine::Nccl(nccl) = &self.0.engine {
-            *nccl.due() = None;
+            *nccl.lock_deadline() = None;
         }
     }
 }
@@ -496,7 +496,7 @@ impl Nccl {
         Ok(all)
     }
 
-    fn due(&self) -> std::sync::MutexGuard<'_, Option<(Instant, String, Duration)>> {
+    fn lock_deadline(&self) -> std::sync::MutexGuard<'_, Option<(Instant, String, Duration)>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -508,7 +508,7 @@ impl Nccl {
         let Inner::Cuda(cuda) = &*self.device.inner else { unreachable!("NCCL is of GPUs") };
         cuda.enter()?;
         let held = self.handle();
-        let handle = self.taken(&held)?;
+        let handle = self.handle_for_call(&held)?;
         let (api, stream) = (self.api, stream.handle());
         api.together(|| {
             for (call, from, to) in calls {
@@ -563,7 +563,7 @@ impl Nccl {
     }
 
     /// The handle, for one call.
-    fn taken(&self, held: &Option<Shared>) -> Result<Handle, Error> {
+    fn handle_for_call(&self, held: &Option<Shared>) -> Result<Handle, Error> {
         let is_aborted = self.raw.load(Ordering::Acquire).is_null();
         match held {
             Some(Shared(handle)) if !is_aborted => Ok(*handle),
@@ -591,7 +591,7 @@ fn look_after(watched: &Weak<Nccl>) {
         if let Some(words) = broken {
             nccl.group.fail(format!("NCCL: {words}"));
         }
-        let overdue = nccl.due().clone().filter(|(due, ..)| Instant::now() >= *due);
+        let overdue = nccl.lock_deadline().clone().filter(|(due, ..)| Instant::now() >= *due);
         if let Some((_, what, limit)) = overdue {
             nccl.group.fail(format!("{what}: not ended within {} s", limit.as_secs_f64()));
         }

@@ -74,7 +74,7 @@ impl Api {
         let directories = crate::toolkit::library_directories();
         let mut looked: Vec<String> = Vec::new();
         for directory in &directories {
-            let found = |prefix| crate::toolkit::newest(directory, prefix);
+            let found = |prefix| crate::toolkit::newest_library(directory, prefix);
             if let Some(library) = found("libcublas.so") {
                 return Self::load(found("libcublasLt.so"), library).map_err(|e| e.to_string());
             }

@@ -751,7 +751,7 @@ impl Cuda {
             spans.push((start, end));
         }
         self.synchronize()?;
-        spans.iter().map(|(start, end)| start.until(end)).collect()
+        spans.iter().map(|(start, end)| start.elapsed_until(end)).collect()
     }
 }
 
@@ -804,7 +804,7 @@ impl Event {
         // SAFETY: both are alive and of the current context.
         unsafe { result::event::record(self.0, stream) }.map_err(driver("cuEventRecord"))
     }
-    fn until(&self, end: &Self) -> Result<Duration, Error> {
+    fn elapsed_until(&self, end: &Self) -> Result<Duration, Error> {
         // SAFETY: both were recorded and waited for.
         let ms = unsafe { result::event::elapsed(self.0, end.0) }
             .map_err(driver("cuEventElapsedTime"))?;

@@ -307,7 +307,13 @@ impl Device {
         };
         let emulated = module.kernel(name)?;
         let block = emulated.block();
-        let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda, block };
+        let kernel = Kernel {
+            device: self.clone_without_kernels(),
+            name: name.into(),
+            emulated,
+            cuda,
+            block,
+        };
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(kernels.entry(key).or_insert(kernel).clone())
     }
@@ -374,14 +380,20 @@ impl Device {
             None => (device.function(source, name)?, None),
         };
         let cuda = Some(function);
-        let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda, block };
+        let kernel = Kernel {
+            device: self.clone_without_kernels(),
+            name: name.into(),
+            emulated,
+            cuda,
+            block,
+        };
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(kernels.entry(key).or_insert(kernel).clone())
     }
 
     /// The same device with a cache of its own: kernels live in the cache, and one that held the
     /// cache itself would keep it alive for ever.
-    fn weak_clone(&self) -> Self {
+    fn clone_without_kernels(&self) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
             kernels: Arc::default(),

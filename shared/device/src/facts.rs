@@ -70,7 +70,7 @@ pub(crate) fn of(device: sys::CUdevice) -> Result<Facts, Error> {
         cooperative_launch: get(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? != 0,
         max_cluster: if maybe(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0 { MAX_CLUSTER } else { 1 },
         ecc: maybe(CU_DEVICE_ATTRIBUTE_ECC_ENABLED) != 0,
-        further: further(|attribute| get(attribute).ok())
+        further: further_facts(|attribute| get(attribute).ok())
             .into_iter()
             .chain(peers(device))
             .collect(),
@@ -186,7 +186,7 @@ impl Say {
 }
 
 /// Those of [`FURTHER`] that the driver knows.
-fn further(get: impl Fn(Attribute) -> Option<u32>) -> Vec<(&'static str, String)> {
+fn further_facts(get: impl Fn(Attribute) -> Option<u32>) -> Vec<(&'static str, String)> {
     let known = |(name, attributes, say): &(&'static str, &[Attribute], Say)| {
         let numbers: Option<Vec<u32>> =
             attributes.iter().map(|&attribute| get(attribute)).collect();
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_the_driver_does_not_know_is_left_out() {
-        let said = further(|attribute| match attribute {
+        let said = further_facts(|attribute| match attribute {
             CU_DEVICE_ATTRIBUTE_COMPUTE_MODE => Some(3),
             CU_DEVICE_ATTRIBUTE_MAX_PITCH => Some(2_147_483_647),
             CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => Some(1),

@@ -491,7 +491,7 @@ impl Group {
             links.send_to_all(Kind::Part, number, name, bytes);
         }
         self.shared.put(number, self.rank, part);
-        let parts = self.gathered(number, name, limit)?;
+        let parts = self.wait_for_parts(number, name, limit)?;
         if let Some(links) = self.links.as_ref().filter(|_| self.rank == 0) {
             for (rank, part) in parts.iter().enumerate() {
                 let bytes = [&(rank as u64).to_le_bytes()[..], &part.bytes].concat();
@@ -507,7 +507,7 @@ impl Group {
         Ok(parts.into_iter().map(|part| part.bytes).collect())
     }
 
-    fn gathered(
+    fn wait_for_parts(
         &self,
         number: u64,
         name: &str,

@@ -110,7 +110,7 @@ impl Api {
             }
         }
         for directory in crate::toolkit::library_directories() {
-            if let Some(library) = crate::toolkit::newest(&directory, "libnccl.so") {
+            if let Some(library) = crate::toolkit::newest_library(&directory, "libnccl.so") {
                 return Self::load(library).map_err(|e| e.to_string());
             }
             looked.push(directory.display().to_string());

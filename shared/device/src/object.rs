@@ -131,7 +131,7 @@ impl KernelSource {
             return Ok(bytes);
         }
         // Nothing can be kept.
-        let directory = self.written(tempfile::tempdir())?;
+        let directory = self.map_write_error(tempfile::tempdir())?;
         Ok(self.compile(build, directory.path())?.0)
     }
 
@@ -146,7 +146,7 @@ impl KernelSource {
             instantiations: self.instantiations,
             globals: self.globals,
         };
-        let work = self.written(tempfile::tempdir())?;
+        let work = self.map_write_error(tempfile::tempdir())?;
         let made = compile_embedded(&source, build, place, work.path());
         let Made { object, warnings, seconds } =
             made.map_err(|reason| self.not_compiled(reason))?;
@@ -158,7 +158,7 @@ impl KernelSource {
             let is_told = |line: &&String| !line.contains("-Wmaybe-uninitialized");
             warnings.iter().filter(is_told).for_each(|line| tell(line));
         }
-        let bytes = self.written(fs::read(object))?;
+        let bytes = self.map_write_error(fs::read(object))?;
         notice.end();
         Ok((bytes, seconds))
     }
@@ -171,7 +171,7 @@ impl KernelSource {
         }
     }
 
-    fn written<T>(&self, result: io::Result<T>) -> Result<T, Error> {
+    fn map_write_error<T>(&self, result: io::Result<T>) -> Result<T, Error> {
         result.map_err(|e| Error::ObjectRefused {
             kernel: self.place.to_owned(),
             log: format!("a directory for temporary files: {e}"),

@@ -129,14 +129,14 @@ fn assemble(libraries: &Path, includes: &[PathBuf]) -> Option<Toolkit> {
         return None;
     }
     Some(Toolkit {
-        nvrtc: newest(libraries, "libnvrtc.so")?,
-        builtins: newest(libraries, "libnvrtc-builtins.so"),
+        nvrtc: newest_library(libraries, "libnvrtc.so")?,
+        builtins: newest_library(libraries, "libnvrtc-builtins.so"),
         includes,
     })
 }
 
 /// The library of this name in a directory, of several versions the newest.
-pub(crate) fn newest(directory: &Path, prefix: &str) -> Option<PathBuf> {
+pub(crate) fn newest_library(directory: &Path, prefix: &str) -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(directory)
         .ok()?
         .filter_map(|e| e.ok().map(|e| e.path()))

@@ -43,7 +43,7 @@ macro_rules! barrier_kind {
             }
 
             /// The name under which CUDA knows it.
-            pub(crate) fn name(self) -> &'static str {
+            pub(crate) fn cuda_name(self) -> &'static str {
                 match self { $(Self::$name => $cuda_name,)* }
             }
         }
@@ -74,7 +74,7 @@ macro_rules! collective {
             }
 
             /// The name under which CUDA knows it.
-            pub(crate) fn name(self) -> &'static str {
+            pub(crate) fn cuda_name(self) -> &'static str {
                 match self { $(Self::$name => $cuda_name,)* }
             }
 

@@ -765,7 +765,7 @@ impl BlockRunner {
     fn unread_at_exit(&mut self, index: usize) -> Result<(), Box<Finding>> {
         let Some(copy) = self.threads[index].bulk.unread() else { return Ok(()) };
         let Some(check) = &mut self.check else { return Ok(()) };
-        Err(check.unread(&self.threads[index], copy.from, copy.pc))
+        Err(check.report_unread_copy(&self.threads[index], copy.from, copy.pc))
     }
 
     fn wake_all(&mut self) {
@@ -848,7 +848,7 @@ impl BlockRunner {
                 "deadlock: nothing is in flight, and a phase that is waited for is not complete";
             let fix = "look at what is missing: an arrival, bytes, or the other parity";
             let mut finding = Finding::new(Kind::Deadlock, message).standing(standing).fix(fix);
-            finding.missing = self.missing();
+            finding.missing = self.describe_missing_arrivals();
             return Box::new(finding);
         }
         let collective = self.threads.iter().any(|t| t.state == State::Collective);
@@ -867,7 +867,7 @@ impl BlockRunner {
     }
 
     /// What is missing at the barriers that threads wait for, a line or a few each.
-    fn missing(&mut self) -> Vec<String> {
+    fn describe_missing_arrivals(&mut self) -> Vec<String> {
         let mut awaited: Vec<Await> = Vec::new();
         for thread in self.threads.iter().filter(|t| t.state == State::Mbarrier) {
             if !awaited.contains(&thread.awaits) {
@@ -928,7 +928,7 @@ impl BlockRunner {
             }
             for l in lanes() {
                 if let Some(source) = warp::absent_source(l, &operands[l], present) {
-                    check.absent_lane(&self.threads[first + l], source, asked.op.name());
+                    check.absent_lane(&self.threads[first + l], source, asked.op.cuda_name());
                 }
             }
         }
@@ -961,19 +961,19 @@ impl BlockRunner {
         }
         let message = format!(
             "{} takes all 32 lanes of a warp, and {missing} of these have exited or never were",
-            asked.op.name()
+            asked.op.cuda_name()
         );
         let waits = |t: &&Thread| t.state == State::Collective && t.operand.op == asked.op;
         let first = self.threads[w * LANES..].iter().find(waits);
         let mut finding = Finding::new(Kind::BadCollective, message)
             .standing(self.standing())
             .fix("let every lane of the warp come: blocks of whole warps, and no return before it");
-        finding.accesses.extend(first.map(|t| self.stands(t, asked.op.name())));
+        finding.accesses.extend(first.map(|t| self.position_of(t, asked.op.cuda_name())));
         Err(Box::new(finding))
     }
 
     /// A thread where it stands, as one side of a finding.
-    fn stands(&self, thread: &Thread, what: &str) -> Access {
+    fn position_of(&self, thread: &Thread, what: &str) -> Access {
         self.at_place(thread, thread.pc, what)
     }
 
@@ -1001,11 +1001,12 @@ impl BlockRunner {
         let elsewhere =
             |t: &&Thread| t.pc != threads[0].pc && frames(t.pc) != frames(threads[0].pc);
         if let Some(other) = threads.iter().find(elsewhere) {
-            let name = op.name();
+            let name = op.cuda_name();
             let message = format!("lanes of one warp come to two different {name}");
             let mut finding = Finding::new(Kind::BadCollective, message)
                 .fix("all 32 lanes must come to the same one: move it out of the branch");
-            finding.accesses = vec![self.stands(&threads[0], name), self.stands(other, name)];
+            finding.accesses =
+                vec![self.position_of(&threads[0], name), self.position_of(other, name)];
             return Err(Box::new(finding));
         }
         if let Some(check) = &mut self.check {
@@ -1063,8 +1064,8 @@ impl BlockRunner {
             }
             let (what, place) = match thread.state {
                 State::Ready => ("can run", None),
-                State::Barrier(kind) => (kind.name(), Some(pc)),
-                State::Collective => (thread.operand.op.name(), Some(pc)),
+                State::Barrier(kind) => (kind.cuda_name(), Some(pc)),
+                State::Collective => (thread.operand.op.cuda_name(), Some(pc)),
                 State::GridSync => ("grid.sync()", Some(pc)),
                 State::ClusterSync => ("cluster.sync()", Some(pc)),
                 State::ActiveMask => ("__activemask()", Some(pc)),

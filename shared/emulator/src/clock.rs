@@ -108,14 +108,14 @@ impl View {
         } else if other.threads.len() <= LANES {
             other.threads.iter().for_each(|&(thread, stamp)| self.note(thread, stamp));
         } else {
-            let both = merged(&self.threads, &other.threads);
+            let both = merge_stamps(&self.threads, &other.threads);
             self.threads = both.filter(|t| t.1 > self.everybody).collect();
         }
     }
 }
 
 /// Both lists, each thread once, with the later of its stamps.
-fn merged<'a>(
+fn merge_stamps<'a>(
     mut a: &'a [(u32, u32)],
     mut b: &'a [(u32, u32)],
 ) -> impl Iterator<Item = (u32, u32)> + 'a {
@@ -183,7 +183,7 @@ impl Knowledge {
     }
 
     /// What the async proxy is to know, under `mark`, for it to know all of this and `own`, and does not know yet.
-    fn unproxied<'a>(
+    fn unknown_to_proxy<'a>(
         &'a self,
         own: &'a (u32, Arc<View>),
         mark: u32,
@@ -511,7 +511,7 @@ impl BlockClock {
         t.now.max(self.epoch)
     }
 
-    fn tick(&mut self) -> u32 {
+    fn next_time(&mut self) -> u32 {
         self.after(self.time)
     }
 
@@ -527,7 +527,7 @@ impl BlockClock {
 
     /// Whether the access of `cell` happened before what `me` (by `thread`) does now.
     #[inline(always)]
-    pub(crate) fn ordered(&self, cell: Cell, me: Cell) -> bool {
+    pub(crate) fn is_ordered(&self, cell: Cell, me: Cell) -> bool {
         if cell.same_block(me) {
             if cell.stamp() < self.epoch || cell.same_thread(me) {
                 return true;
@@ -587,7 +587,7 @@ impl BlockClock {
     }
 
     /// Whether the async proxy sees, for `thread`, what a plain access did, to shared memory or another.
-    pub(crate) fn proxied(&self, cell: Cell, thread: u32, shared: bool) -> bool {
+    pub(crate) fn is_seen_by_proxy(&self, cell: Cell, thread: u32, shared: bool) -> bool {
         let knows = |mark: u32| self.threads[thread as usize].knows(cell.block() | mark, cell);
         shared && knows(SHARED_PROXY) || knows(PROXY)
     }
@@ -602,7 +602,7 @@ impl BlockClock {
             self.restart();
             return true;
         }
-        self.epoch = self.tick();
+        self.epoch = self.next_time();
         false
     }
 
@@ -788,7 +788,7 @@ impl BlockClock {
         let own = (snapshot.block, Arc::new(snapshot.own_view()));
         // Else what the thread knows has another owner, and is copied below.
         drop(snapshot);
-        let news: Vec<_> = before.unproxied(&own, mark).collect();
+        let news: Vec<_> = before.unknown_to_proxy(&own, mark).collect();
         if news.is_empty() {
             return;
         }
@@ -864,7 +864,7 @@ impl BlockClock {
         if replaces {
             let all = || chain.seen.iter().flatten();
             let is_first = all().next().is_none();
-            chain.broken |= !is_first && !all().any(|o| self.ordered(o.access, me));
+            chain.broken |= !is_first && !all().any(|o| self.is_ordered(o.access, me));
         }
         if writes {
             chain.forget();
@@ -882,7 +882,7 @@ impl BlockClock {
             o.acquires || !own || self.threads[o.access.thread() as usize].fences > o.fences
         };
         let seen = || address.observers.seen.iter().flatten();
-        !address.observers.broken && seen().any(|o| acquired(o) && self.ordered(o.access, me))
+        !address.observers.broken && seen().any(|o| acquired(o) && self.is_ordered(o.access, me))
     }
 }
 
@@ -948,7 +948,7 @@ mod tests {
             reader.fence(40, Scope::Device);
         }
         let me = access(&mut reader, 1, 40);
-        reader.ordered(data, me)
+        reader.is_ordered(data, me)
     }
 
     #[test]
@@ -1007,7 +1007,7 @@ mod tests {
         clock.strong_write(0, &mut flag, true, false);
         clock.strong_read(63, &flag, true);
         let me = access(&mut clock, 0, 63);
-        assert!(clock.ordered(before, me) && !clock.ordered(after, me));
+        assert!(clock.is_ordered(before, me) && !clock.is_ordered(after, me));
     }
 
     #[test]
@@ -1017,15 +1017,15 @@ mod tests {
         let (lane0, lane1, other) =
             (access(&mut clock, 0, 0), access(&mut clock, 0, 1), access(&mut clock, 0, 32));
         let me = access(&mut clock, 0, 1);
-        assert!(!clock.ordered(lane0, me) && clock.ordered(lane1, me));
+        assert!(!clock.is_ordered(lane0, me) && clock.is_ordered(lane1, me));
         clock.sync_warp(0, 0b11);
         let me = access(&mut clock, 0, 1);
-        assert!(clock.ordered(lane0, me) && !clock.ordered(other, me));
+        assert!(clock.is_ordered(lane0, me) && !clock.is_ordered(other, me));
         let third = access(&mut clock, 0, 2);
-        assert!(!clock.ordered(lane0, third), "lane 2 was not in the mask");
+        assert!(!clock.is_ordered(lane0, third), "lane 2 was not in the mask");
         clock.barrier();
         let me = access(&mut clock, 0, 1);
-        assert!(clock.ordered(other, me));
+        assert!(clock.is_ordered(other, me));
     }
 
     #[test]
@@ -1041,10 +1041,10 @@ mod tests {
         reader.strong_read(0, &flag, false);
         reader.fence(0, Scope::Device);
         let early = access(&mut reader, 1, 50);
-        assert!(!reader.ordered(data, early));
+        assert!(!reader.is_ordered(data, early));
         reader.barrier();
         let late = access(&mut reader, 1, 50);
-        assert!(reader.ordered(data, late));
+        assert!(reader.is_ordered(data, late));
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Crowd {
         }
         state.sleepers[own] = Some(std::thread::current());
         while state.current != me {
-            if watched.aborted() {
+            if watched.is_aborted() {
                 return Turn::Over;
             }
             drop(state);

@@ -263,7 +263,7 @@ pub unsafe fn launch(
     } else if config.cluster > 1 {
         launch.clusters()
     } else {
-        launch.independent()
+        launch.run_independent_blocks()
     };
     if launch.watched.cancelled() {
         return Err(LaunchError::Cancelled { kernel: name.to_owned() });
@@ -403,7 +403,7 @@ impl Launch<'_> {
     /// Runs a block until it pauses; `None` when the launch is over for it.
     fn advance(&self, runner: &mut BlockRunner) -> Option<Pause> {
         match runner.run() {
-            Ok(Pause::Polling) if self.watched.aborted() => {
+            Ok(Pause::Polling) if self.watched.is_aborted() => {
                 self.stalled(runner, SPIN, "");
                 None
             }
@@ -431,7 +431,7 @@ impl Launch<'_> {
 
     // ---- independent blocks ---------------------------------------------------------------
 
-    fn independent(&self) {
+    fn run_independent_blocks(&self) {
         let blocks = self.geometry.blocks();
         let workers = (self.options.threads as u64).min(blocks).max(1);
         let fixed_shared = self.kernel.module().shared_bytes();
@@ -465,7 +465,7 @@ impl Launch<'_> {
                 return;
             }
             let turn = all.next.fetch_add(1, Ordering::Relaxed);
-            if turn >= blocks || self.watched.aborted() {
+            if turn >= blocks || self.watched.is_aborted() {
                 return;
             }
             runner.start(nth_block(self.options.order, turn, blocks));
@@ -489,7 +489,7 @@ impl Launch<'_> {
                     return false;
                 }
                 Some(Pause::Restless) => {
-                    if waits.enough(runner, crew.all.crowd.alternates())
+                    if waits.has_polled_enough(runner, crew.all.crowd.alternates())
                         && !self.let_others(runner, crew)
                     {
                         return false;
@@ -532,7 +532,7 @@ impl Launch<'_> {
     /// Every block has an OS thread, for its static shared memory is that thread's; at most
     /// `options.threads` of them run at a time, in the schedule's order.
     fn cooperative(&self) {
-        self.together(self.geometry.blocks() as u32, 0, None);
+        self.run_resident_blocks(self.geometry.blocks() as u32, 0, None);
     }
 
     /// One cluster after the other, each as a cooperative launch of its own; once one waits for another, several at once, as
@@ -559,23 +559,23 @@ impl Launch<'_> {
                 return;
             }
             let turn = all.next.fetch_add(1, Ordering::Relaxed);
-            if turn >= clusters || self.watched.aborted() {
+            if turn >= clusters || self.watched.is_aborted() {
                 return;
             }
             let nth = nth_block(self.options.order, turn, clusters);
             let cluster = Arc::new(Cluster::new(size));
-            self.together(size, nth * u64::from(size), Some((&cluster, crew)));
+            self.run_resident_blocks(size, nth * u64::from(size), Some((&cluster, crew)));
         }
     }
 
     /// Blocks from number `first` on, all resident.
-    fn together<'s>(&'s self, blocks: u32, first: u64, within: Within<'_, 's, '_>) {
+    fn run_resident_blocks<'s>(&'s self, blocks: u32, first: u64, within: Within<'_, 's, '_>) {
         let baton = Baton::new(blocks, self.options, within.is_some());
         std::thread::scope(|scope| {
             for block in 0..blocks {
                 let builder = std::thread::Builder::new().stack_size(256 * 1024);
                 let baton = &baton;
-                let run = move || self.resident(block, first, baton, within);
+                let run = move || self.run_resident_block(block, first, baton, within);
                 if let Err(error) = builder.spawn_scoped(scope, run) {
                     self.fail(Failure::Host(error));
                     baton.give_up();
@@ -588,7 +588,13 @@ impl Launch<'_> {
         });
     }
 
-    fn resident<'s>(&'s self, block: u32, first: u64, baton: &Baton, within: Within<'_, 's, '_>) {
+    fn run_resident_block<'s>(
+        &'s self,
+        block: u32,
+        first: u64,
+        baton: &Baton,
+        within: Within<'_, 's, '_>,
+    ) {
         let runner = self.run_resident(block, first, baton, within);
         if let Some((cluster, _)) = within {
             cluster.stay(1);
@@ -607,7 +613,7 @@ impl Launch<'_> {
         let _enlisted = self.watched.enlist();
         let _leave = Leave(baton, block);
         baton.take(block);
-        let runner = if self.watched.aborted() {
+        let runner = if self.watched.is_aborted() {
             None
         } else {
             self.runner(within.map(|(c, _)| (c.clone(), block)))
@@ -644,7 +650,7 @@ impl Launch<'_> {
                 Some(Pause::Done) => return,
                 Some(Pause::Restless) => {
                     if let Some(crew) = crew
-                        && waits.enough(runner, crew.all.crowd.alternates())
+                        && waits.has_polled_enough(runner, crew.all.crowd.alternates())
                         && !self.let_others(runner, crew)
                     {
                         return baton.give_up();
@@ -683,7 +689,7 @@ impl Launch<'_> {
                 },
                 None => return baton.give_up(),
             }
-            if self.watched.aborted() {
+            if self.watched.is_aborted() {
                 self.stalled(runner, SPIN, "");
                 return baton.give_up();
             }
@@ -732,7 +738,7 @@ struct Waits {
 impl Waits {
     /// Whether the block, which is restless once more, has polled for so long that others are to have a turn. `counts`: by
     /// its turns alone, so that a run is the same every time.
-    fn enough(&mut self, runner: &BlockRunner, counts: bool) -> bool {
+    fn has_polled_enough(&mut self, runner: &BlockRunner, counts: bool) -> bool {
         self.restless += 1;
         let since = *self.since.get_or_insert_with(Instant::now);
         let patience = if self.has_waited || runner.reads_again() { 1 } else { crowd::PATIENCE };
@@ -829,7 +835,7 @@ impl Baton {
     }
 
     /// Lets those at the front of the queue run.
-    fn call_next(&self, state: &BatonState) {
+    fn wake_those_in_front(&self, state: &BatonState) {
         for &block in state.ready.iter().take(state.free) {
             self.turn[block as usize].notify_one();
         }
@@ -871,7 +877,7 @@ impl Baton {
     fn queue(&self, mut state: MutexGuard<'_, BatonState>, block: u32) {
         state.ready.push_back(block);
         state.free += 1;
-        self.call_next(&state);
+        self.wake_those_in_front(&state);
         drop(state);
         self.take(block);
     }
@@ -884,7 +890,7 @@ impl Baton {
         state.free += 1;
         let generation = state.generation;
         if !self.settle(&mut state) {
-            self.call_next(&state);
+            self.wake_those_in_front(&state);
         }
         while state.generation == generation {
             let abandoned = state.met + state.exited == state.blocks && !self.exits_count;
@@ -933,7 +939,7 @@ impl Drop for Leave<'_> {
         state.gone[self.1 as usize] = true;
         state.free += 1;
         if !self.0.settle(&mut state) {
-            self.0.call_next(&state);
+            self.0.wake_those_in_front(&state);
         }
     }
 }

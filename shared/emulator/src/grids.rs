@@ -156,11 +156,11 @@ impl Earlier {
     ) -> Option<Unordered<'_>> {
         self.grids.iter().rev().filter(|grid| !waited || grid.outlasts_wait).find_map(|grid| {
             let Trace { uses, cells } = self.traces.get(&(granule, grid.id()))?;
-            let bytes = uses.conflicting(me.kind()) & me.bytes();
+            let bytes = uses.conflicting_bytes(me.kind()) & me.bytes();
             if bytes == 0 {
                 return None;
             }
-            let writes = uses.conflicting(Kind::Read) & bytes != 0;
+            let writes = uses.conflicting_bytes(Kind::Read) & bytes != 0;
             let own = |c: &&Cell| c.bytes() & bytes != 0 && c.kind().writes() == writes;
             Some(Unordered { grid, writes, cell: cells.iter().find(own).copied() })
         })

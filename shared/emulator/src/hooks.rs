@@ -213,7 +213,7 @@ fn warp(thread: &mut Running, op: i32, mask: u32, value: u64, argument: u32, wid
         thread.fail(Fault::Trap(format!("unknown warp collective {op}")))
     };
     if mask >> thread.thread().lane & 1 == 0 {
-        thread.fail(Fault::NotInOwnMask { op: op.name(), mask });
+        thread.fail(Fault::NotInOwnMask { op: op.cuda_name(), mask });
     }
     if !width.is_power_of_two() || width > 32 {
         thread.fail(Fault::BadWidth { width });
@@ -395,7 +395,7 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     thread.look_at(address, bytes, kind, how, pc);
     if let Some((check, thread)) = thread.check() {
         if flag(abi::COMPARES) {
-            check.compared(thread, address);
+            check.note_compared(thread, address);
         }
         let part = match (flag(abi::VOLATILE), writes, flag(abi::AWAITS)) {
             (false, true, _) => Some(Part::Overwritten),

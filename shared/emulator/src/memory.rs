@@ -395,7 +395,7 @@ pub fn host_copied(from: *const u8, to: *const u8) {
 pub fn host_wrote_bytes(address: *const u8, bytes: usize) {
     let Ok(arena) = arena() else { return };
     let start = arena.book().own(address as usize);
-    let Whose::Live(allocation) = arena.whose(start) else { return };
+    let Whose::Live(allocation) = arena.owner_of(start) else { return };
     if bytes >= allocation.len && start == allocation.base {
         return host_wrote(address, true);
     }
@@ -413,7 +413,7 @@ pub fn host_wrote_bytes(address: *const u8, bytes: usize) {
 pub fn host_took_bytes(address: *const u8, bytes: usize) {
     let Ok(arena) = arena() else { return };
     let start = arena.book().own(address as usize);
-    let Whose::Live(allocation) = arena.whose(start) else { return };
+    let Whose::Live(allocation) = arena.owner_of(start) else { return };
     let end = start.saturating_add(bytes).min(allocation.base + allocation.len);
     let generation = next_generation();
     for granule in (start / GRANULE * GRANULE..end).step_by(GRANULE) {
@@ -429,7 +429,8 @@ pub fn host_copied_bytes(from: *const u8, to: *const u8, bytes: usize) {
     host_wrote_bytes(to, bytes);
     let Ok(arena) = arena() else { return };
     let [from, to] = [from, to].map(|a| arena.book().own(a as usize));
-    let (Whose::Live(source), Whose::Live(target)) = (arena.whose(from), arena.whose(to)) else {
+    let (Whose::Live(source), Whose::Live(target)) = (arena.owner_of(from), arena.owner_of(to))
+    else {
         return;
     };
     let generation = next_generation();
@@ -464,7 +465,7 @@ fn bytes_in(granule: usize, start: usize, end: usize) -> u8 {
 pub fn never_written(address: *const u8, bytes: usize) -> Option<(usize, usize)> {
     let arena = arena().ok()?;
     let start = arena.book().own(address as usize);
-    let Whose::Live(allocation) = arena.whose(start) else { return None };
+    let Whose::Live(allocation) = arena.owner_of(start) else { return None };
     let end = start.saturating_add(bytes).min(allocation.base + allocation.len);
     let (mut first, mut count) = (None, 0);
     for granule in (start / GRANULE * GRANULE..end).step_by(GRANULE) {
@@ -488,8 +489,8 @@ impl Arena {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The range of addresses: where it begins, and its length.
-    pub(crate) fn range(&self) -> (usize, usize) {
+    /// Where it begins, and its bytes.
+    pub(crate) fn base_and_size(&self) -> (usize, usize) {
         (self.base, self.size)
     }
 
@@ -500,7 +501,7 @@ impl Arena {
         (self.shadow + index * Granule::BYTES) as *mut Granule
     }
 
-    pub(crate) fn whose(&self, address: usize) -> Whose {
+    pub(crate) fn owner_of(&self, address: usize) -> Whose {
         let book = self.book();
         if let Some((_, &a)) = book.live.range(..=address).next_back()
             && address < a.base + a.len

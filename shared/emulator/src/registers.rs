@@ -89,7 +89,7 @@ impl Registers {
         let mut free = Vec::new();
         // One that increases may wait for one behind it that decreases.
         for n in (0..self.groups.len()).chain(0..self.groups.len()) {
-            let others = self.used() - self.groups[n].has * GROUP;
+            let others = self.registers_used() - self.groups[n].has * GROUP;
             let group = &mut self.groups[n];
             let all = group.came.len() == WARPS * LANES;
             if all && others + group.asks.registers * GROUP <= self.all {
@@ -100,13 +100,13 @@ impl Registers {
         free
     }
 
-    fn used(&self) -> u32 {
+    fn registers_used(&self) -> u32 {
         self.groups.iter().map(|g| g.has * GROUP).sum()
     }
 
     /// What each warpgroup has that waits for more.
     pub(crate) fn missing(&self) -> impl Iterator<Item = String> {
-        let (all, free) = (self.all, self.all.saturating_sub(self.used()));
+        let (all, free) = (self.all, self.all.saturating_sub(self.registers_used()));
         let waits = self.groups.iter().enumerate().filter(|(_, g)| !g.came.is_empty());
         waits.map(move |(n, g)| {
             format!(

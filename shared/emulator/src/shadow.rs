@@ -162,7 +162,7 @@ impl Uses {
     const CLASSES: [Kind; 4] = [Kind::Read, Kind::Write, Kind::StrongRead, Kind::StrongWrite];
 
     /// The bytes whose use conflicts with an access of this kind.
-    pub(crate) fn conflicting(self, kind: Kind) -> u8 {
+    pub(crate) fn conflicting_bytes(self, kind: Kind) -> u8 {
         let classes = Self::CLASSES.iter().enumerate().filter(|(_, c)| c.conflicts(kind));
         classes.fold(0, |bytes, (class, _)| bytes | self.of(class))
     }
@@ -399,7 +399,7 @@ mod tests {
             (Kind::StrongWrite, 0b0111),
             (Kind::AsyncRead, 0b1011),
         ] {
-            assert_eq!(granule.uses().conflicting(kind), bytes, "{kind:?}");
+            assert_eq!(granule.uses().conflicting_bytes(kind), bytes, "{kind:?}");
         }
         assert!(granule.whole() && granule.init() == 0, "nothing else is touched");
         assert_eq!((granule.uses().written(), granule.constant()), (0b1011, 0));

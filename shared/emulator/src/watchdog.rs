@@ -55,7 +55,7 @@ impl Watched {
     }
 
     /// Whether the launch is to end: somebody failed, or the watchdog gave up on it.
-    pub(crate) fn aborted(&self) -> bool {
+    pub(crate) fn is_aborted(&self) -> bool {
         self.abort.load(Ordering::Relaxed)
     }
 

@@ -165,7 +165,7 @@ impl Loader {
             Ok(Ok(())) => None,
         };
         if let Some(wrong) = wrong {
-            let kept = kept(self.name, path);
+            let kept = keep_copy(self.name, path);
             match outcome {
                 Err(panic) => {
                     println!("{}: {wrong}; the input is {}", self.name, kept.display());
@@ -188,7 +188,7 @@ pub fn folder() -> tempfile::TempDir {
 }
 
 /// A copy of an input that is not deleted.
-fn kept(name: &str, path: &Path) -> PathBuf {
+fn keep_copy(name: &str, path: &Path) -> PathBuf {
     let mut folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     folder.extend(["..", "..", "target", "tmp"]);
     let kept = folder.join(format!("fuzz-{name}"));
@@ -209,7 +209,10 @@ impl Watch {
                     Ok(()) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
-                        eprintln!("{name}: no end; the input is {}", kept(name, &path).display());
+                        eprintln!(
+                            "{name}: no end; the input is {}",
+                            keep_copy(name, &path).display()
+                        );
                         std::process::abort();
                     }
                 }

@@ -62,14 +62,14 @@ impl Run<'_> {
     }
 
     /// The written buffers of both devices, the device's first.
-    fn both(&self, device: &Device) -> Vec<(Tensor, Tensor)> {
+    fn run_on_both(&self, device: &Device) -> Vec<(Tensor, Tensor)> {
         let emulator = Device::emulator().unwrap();
         self.on(device).into_iter().zip(self.on(&emulator)).collect()
     }
 
     #[track_caller]
     fn agrees(&self, device: &Device) {
-        for (index, (got, expected)) in self.both(device).iter().enumerate() {
+        for (index, (got, expected)) in self.run_on_both(device).iter().enumerate() {
             self.same_bits(index, got, expected);
         }
     }
@@ -200,7 +200,7 @@ fn arithmetic_of_halves(device: &Device) {
         ..Run::new("half_pairs", 1, 32, vec![zeros(DType::F16, 64), zeros(DType::F16, 1)])
     };
     // The second output is a sum by atomics: in which order is nobody's to say.
-    let (got, expected) = &run.both(device)[0];
+    let (got, expected) = &run.run_on_both(device)[0];
     run.same_bits(0, got, expected);
 }
 
@@ -220,7 +220,7 @@ fn vectors_and_fast_maths(device: &Device) {
         reads: vec![Tensor::new(&[128], &x), Tensor::new(&[64], &x[..64])],
         ..Run::new("vectors_and_maths", 1, 32, vec![zeros(DType::F32, 128), zeros(DType::F32, 11)])
     };
-    let both = run.both(device);
+    let both = run.run_on_both(device);
     run.same_bits(0, &both[0].0, &both[0].1);
     for (got, expected) in both[1].0.values().iter().zip(both[1].1.values()) {
         assert!((got - expected).abs() <= 2e-6 * expected.abs(), "{got} {expected}");

@@ -173,7 +173,7 @@ impl<'a> Binder<'a> {
         if own.range() != (0..facts.elements()) {
             return Err(refuse(facts, "a whole slot", format!("{} elements of it", own.len())));
         }
-        let (Memory { buffer, start }, there) = other.kept(theirs)?;
+        let (Memory { buffer, start }, there) = other.find_kept(theirs)?;
         if (there.element, theirs.len()) != (facts.element, facts.elements()) {
             let got = format!("{} elements of {}", theirs.len(), there.element);
             return Err(refuse(facts, &describe(facts), got));
@@ -602,14 +602,14 @@ impl Binding {
     }
 
     /// Of a whole slot that holds between two runs what a run has left there.
-    fn whole(&self, slot: Slot) -> Result<(&Memory, &SlotFacts), Error> {
-        let (memory, facts) = self.kept(slot)?;
+    fn find_whole(&self, slot: Slot) -> Result<(&Memory, &SlotFacts), Error> {
+        let (memory, facts) = self.find_kept(slot)?;
         assert_eq!(slot.range(), 0..facts.elements(), "a whole slot");
         Ok((memory, facts))
     }
 
     /// Of a slot, or a part of one, that holds between two runs what a run has left there: the memory of the whole slot.
-    fn kept(&self, slot: Slot) -> Result<(&Memory, &SlotFacts), Error> {
+    fn find_kept(&self, slot: Slot) -> Result<(&Memory, &SlotFacts), Error> {
         self.plan.check_own(slot)?;
         let facts = &self.plan.slots()[slot.index];
         if facts.is_shared() {
@@ -627,7 +627,7 @@ impl Binding {
     /// # Panics
     /// The slot is a part of one.
     pub fn write(&mut self, slot: Slot, tensor: &Tensor) -> Result<(), Error> {
-        let (memory, facts) = self.whole(slot)?;
+        let (memory, facts) = self.find_whole(slot)?;
         check(facts, tensor)?;
         // SAFETY: nothing else uses the memory: launches that do come in the same queue, or end first.
         unsafe { memory.buffer.write(memory.start, &tensor.bytes)? };
@@ -640,8 +640,8 @@ impl Binding {
     /// # Errors
     /// The parts are of unlike types or lengths, or overlap; scratch that is not kept ([`Plan::keep`]); or the device's.
     pub fn copy(&self, to: Slot, other: &Self, from: Slot) -> Result<(), Error> {
-        let (target, facts) = self.kept(to)?;
-        let (source, theirs) = other.kept(from)?;
+        let (target, facts) = self.find_kept(to)?;
+        let (source, theirs) = other.find_kept(from)?;
         if (facts.element, to.len()) != (theirs.element, from.len()) {
             let [expected, got] =
                 [(facts, to), (theirs, from)].map(|(f, s)| format!("{} {}", s.len(), f.element));
@@ -667,7 +667,7 @@ impl Binding {
     /// # Panics
     /// The slot is a part of one.
     pub fn read(&self, slot: Slot) -> Result<Tensor, Error> {
-        let (memory, facts) = self.whole(slot)?;
+        let (memory, facts) = self.find_whole(slot)?;
         let dtype = facts.element.dtype();
         let dtype =
             dtype.ok_or_else(|| refuse(facts, "a tensor of numbers", facts.element.to_string()))?;

@@ -247,7 +247,7 @@ fn judge(
     let bound = of_type(output.bounds).unwrap_or(0.0);
     let rounding_bound = of_type(output.elements).unwrap_or(UNSTATED * bound);
     let scale = Scale::of(magnitude, stored.shape, expected);
-    let (unit, least) = (unit_roundoff(stored.dtype), least(stored.dtype));
+    let (unit, least) = (unit_roundoff(stored.dtype), smallest_before_zero(stored.dtype));
     let (mut difference, mut norm, mut of_terms) = (0f64, 0f64, 0f64);
     let (mut share, mut rounding, mut wrong_elements) = (0f64, 0f64, 0);
     let mut worst: Option<(usize, f64)> = None;
@@ -366,7 +366,7 @@ fn overflow(dtype: DType) -> f64 {
 
 /// Below this a value may round to 0, whatever it is relative to: half the least f16; the least f32
 /// that is no subnormal, for GPUs take those for 0, and bf16 is computed in f32.
-fn least(dtype: DType) -> f64 {
+fn smallest_before_zero(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 1.0 / (1u64 << 25) as f64,
         DType::BF16 | DType::F32 => f64::from(f32::MIN_POSITIVE),

@@ -31,7 +31,7 @@ fn fill(plan: &mut Plan, x: Slot, value: f32) {
 }
 
 /// y = 2 x + 5, by way of scratch; and z = 3 x + 5, of what the first launches have left.
-fn doubling(device: &Device) -> Plan {
+fn doubling_plan(device: &Device) -> Plan {
     let mut plan = Plan::new(device);
     let x = plan.input("x", DType::F32, &[N]);
     let w = plan.input("w", DType::F32, &[N]);
@@ -55,7 +55,7 @@ fn said<T>(outcome: Result<T, Error>) -> String {
 }
 
 fn a_plan_is_put_into_another(device: &Device) {
-    let part = doubling(device);
+    let part = doubling_plan(device);
     let mut plan = Plan::new(device);
     // Parts of wider slots take the place of whole ones where nothing fills or copies them.
     let inputs = plan.input("inputs", DType::F32, &[2, N]);
@@ -110,7 +110,7 @@ fn both_parts_are_put_into_another(device: &Device) {
 }
 
 fn what_does_not_fit_in_is_refused(device: &Device) {
-    let part = doubling(device);
+    let part = doubling_plan(device);
     let mut plan = Plan::new(device);
     let [x, w] = ["x", "w"].map(|name| plan.input(name, DType::F32, &[N]));
     let halves = plan.scratch(DType::F16, N);
@@ -143,7 +143,7 @@ fn what_does_not_fit_in_is_refused(device: &Device) {
 fn layers_have_names(device: &Device) {
     let mut plan = Plan::new(device);
     let x = plan.input("x", DType::F32, &[N]);
-    let part = doubling(device);
+    let part = doubling_plan(device);
     for layer in ["blocks.0", "blocks.1"] {
         plan.within(layer, |plan| {
             plan.within("mixer", |plan| plan.include(&part, &[("x", x), ("w", x)])).map(|_| ())

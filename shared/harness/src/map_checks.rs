@@ -30,7 +30,7 @@ fn map(dtype: DType) -> TensorMap {
 }
 
 /// A plan that moves a box from x to out, with these arguments for them.
-fn moving(
+fn box_copy_plan(
     device: &Device,
     kernel: &Kernel,
     of: impl Fn(Slot, Slot) -> [Argument; 2],
@@ -47,7 +47,7 @@ fn boxes_go_through_a_plan(device: &Device) {
     let Some(kernel) = move_box(device) else { return };
     let map = map(DType::F32);
     let (plan, out) =
-        moving(device, &kernel, |x, out| [x.loaded_by(map), out.stored_by(map)]).unwrap();
+        box_copy_plan(device, &kernel, |x, out| [x.loaded_by(map), out.stored_by(map)]).unwrap();
     let x: Vec<f32> = (0..72).map(|n| n as f32).collect();
     let (x, before) = (Tensor::new(&SIZES, &x), Tensor::new(&SIZES, &[-1f32; 72]));
     let binder = plan.bind().upload("x", &x).unwrap();
@@ -61,7 +61,7 @@ fn boxes_go_through_a_plan(device: &Device) {
 fn maps_of_other_memory_are_refused(device: &Device) {
     let Some(kernel) = move_box(device) else { return };
     let said = |of: &dyn Fn(Slot, Slot) -> [Argument; 2]| {
-        moving(device, &kernel, of).map(drop).unwrap_err().to_string()
+        box_copy_plan(device, &kernel, of).map(drop).unwrap_err().to_string()
     };
     let own = map(DType::F32);
     let refused = said(&|x, out| [x.loaded_by(map(DType::I32)), out.stored_by(own)]);
@@ -83,7 +83,7 @@ fn maps_of_other_memory_are_refused(device: &Device) {
 fn maps_are_no_pointers(device: &Device) {
     let Some(kernel) = move_box(device) else { return };
     let own = map(DType::F32);
-    let refused = moving(device, &kernel, |x, out| [x.into(), out.stored_by(own)]).map(drop);
+    let refused = box_copy_plan(device, &kernel, |x, out| [x.into(), out.stored_by(own)]).map(drop);
     let refused = refused.unwrap_err().to_string();
     assert_eq!(refused, "move_box: argument 'from': expected TensorMap, got const f32*");
     // At an address that no tensor of a map has.

@@ -126,7 +126,10 @@ fn least_us(m: &Measurement) -> f64 {
 }
 
 /// The one that takes the least.
-fn least<'a>(all: impl Iterator<Item = &'a Measurement>, graph: bool) -> Option<&'a Measurement> {
+fn fastest_of<'a>(
+    all: impl Iterator<Item = &'a Measurement>,
+    graph: bool,
+) -> Option<&'a Measurement> {
     let timed = all.filter_map(|m| Some((time(m, graph)?, m)));
     timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|t| t.1)
 }
@@ -171,8 +174,8 @@ impl<'a> Case<'a> {
         let exact = peers.iter().map(|m| m.products).min();
         let pair = |graph: bool, as_exact: bool| {
             let held = |m: &&Measurement| !as_exact || Some(m.products) == exact;
-            let peer = least(peers.iter().copied().filter(held), graph)?;
-            let version = least(self.versions(family).filter(|m| m.is_beside(peer)), graph)?;
+            let peer = fastest_of(peers.iter().copied().filter(held), graph)?;
+            let version = fastest_of(self.versions(family).filter(|m| m.is_beside(peer)), graph)?;
             Some(Pair { graph, version, peer })
         };
         let mut all: Vec<Pair> = Vec::new();
@@ -269,7 +272,7 @@ impl<'a> Family<'a> {
         let counted = |m: &Measurement| m.roofline_percent.filter(|_| computes_what_is_counted(m));
         let roofline = |m: &Measurement| counted(m).map_or("—".into(), three);
         let all: Vec<&Dims> = self.cases.iter().map(|c| &c.dims).collect();
-        let mut text = format!("| {} | type |", common(&all));
+        let mut text = format!("| {} | type |", shared_sizes(&all));
         let mut row = |cells: String| writeln!(text, "{cells}").expect("writing to a string");
         if pairs.iter().all(|p| p.1.is_empty()) {
             row(" fastest version, µs | % of roofline |\n|---|---|--:|--:|".into());
@@ -307,14 +310,14 @@ impl<'a> Family<'a> {
                     case.dtype,
                     short(&pair.version.version),
                     three(us),
-                    off(pair.version),
+                    digits_given_up(pair.version),
                     pair.peer.version,
                     three(peer_us),
-                    off(pair.peer),
+                    digits_given_up(pair.peer),
                 ));
             }
         }
-        text + "\n" + &self.whence() + "\n\n" + &self.for_scale(&all)
+        text + "\n" + &self.describe_peers() + "\n\n" + &self.for_scale(&all)
     }
 
     /// Each record once, the newest first.
@@ -330,7 +333,7 @@ impl<'a> Family<'a> {
     }
 
     /// What the peers are.
-    fn whence(&self) -> String {
+    fn describe_peers(&self) -> String {
         let runs = self.runs();
         let libraries: BTreeSet<&str> =
             runs.iter().flat_map(|r| &r.device.libraries).map(|l| &**l).collect();
@@ -375,7 +378,7 @@ impl<'a> Family<'a> {
             format!(
                 "For scale, {} on the same tensors:\n\n| {} | type | µs |\n|---|---|--:|\n{text}\n",
                 functions.join(", "),
-                common(all)
+                shared_sizes(all)
             )
         }
     }
@@ -471,7 +474,7 @@ fn day(run: &Run) -> &str {
 }
 
 /// What gives up digits says how many it has left.
-fn off(m: &Measurement) -> String {
+fn digits_given_up(m: &Measurement) -> String {
     let error = m.relative_error.filter(|_| m.products.is_some());
     error.map_or(String::new(), |e| format!(" (off by {e:.0e})"))
 }
@@ -500,7 +503,7 @@ pub(crate) fn label(dims: &Dims, all: &[&Dims]) -> String {
 }
 
 /// What all problems share.
-fn common(all: &[&Dims]) -> String {
+fn shared_sizes(all: &[&Dims]) -> String {
     let shared = |d: &(&str, usize)| all.iter().all(|o| o.find(d.0) == Some(d.1));
     let told = all.first().map_or(Vec::new(), |first| first.iter().filter(shared).collect());
     match told[..] {
@@ -598,10 +601,10 @@ pub(crate) mod tests {
         let all: Vec<&Dims> = parsed.iter().collect();
         assert_eq!(label(all[0], &all), "B=4, D=E=64, S=1024");
         assert_eq!(label(all[1], &all), "B=1, D=E=128, S=8192");
-        assert_eq!(common(&all), "problem, H=8");
+        assert_eq!(shared_sizes(&all), "problem, H=8");
         // One alone is told whole.
         assert_eq!(label(all[0], &all[..1]), "B=4, D=E=64, H=8, S=1024");
-        assert_eq!(common(&all[..1]), "problem");
+        assert_eq!(shared_sizes(&all[..1]), "problem");
         let squares = ["K=8,M=8", "K=9,M=9"].map(|s| Dims::parse(s).unwrap());
         let all: Vec<&Dims> = squares.iter().collect();
         assert_eq!(label(all[0], &all), "K\u{a0}=\u{a0}M\u{a0}=\u{a0}8");

@@ -27,7 +27,9 @@ pub(crate) fn fastest<'r>(all: impl Iterator<Item = &'r Measurement>) -> Option<
 }
 
 /// Of versions on one problem those that do not round more than others.
-fn exact<'r>(all: impl Iterator<Item = &'r Measurement>) -> impl Iterator<Item = &'r Measurement> {
+fn without_rougher<'r>(
+    all: impl Iterator<Item = &'r Measurement>,
+) -> impl Iterator<Item = &'r Measurement> {
     let all: Vec<&Measurement> = all.collect();
     let digits = |m: &&Measurement| (m.products, m.relative_error.unwrap_or(f64::INFINITY));
     let best = all.iter().copied().min_by(|a, b| {
@@ -95,7 +97,7 @@ pub(crate) fn list(records: &[&Run], family: &str) -> String {
     for run in records.iter().rev() {
         let at =
             |m: &&Measurement| case.as_ref().is_some_and(|c| (&m.shape, &m.dtype) == (&c.0, &c.1));
-        let cell = match fastest(exact(own(run, family).filter(at))) {
+        let cell = match fastest(without_rougher(own(run, family).filter(at))) {
             Some(m) => {
                 format!(" `{}` {} |", short(&m.version), lab_plots::three_digits(m.median_us))
             }

@@ -123,15 +123,15 @@ fn by_file(bugs: &[&Sanitized], right: &[&Sanitized]) -> String {
 
 /// How near the nearest of the tools came.
 fn nearest(bug: &Sanitized) -> Nearness {
-    said(bug).map(|s| s.said).min().unwrap_or(Nearness::Nothing)
+    what_tools_said(bug).map(|s| s.said).min().unwrap_or(Nearness::Nothing)
 }
 
 /// Whether the kernel ended under none of the tools.
 fn hung(bug: &Sanitized) -> bool {
-    said(bug).all(|s| !s.ended)
+    what_tools_said(bug).all(|s| !s.ended)
 }
 
-fn said(bug: &Sanitized) -> impl Iterator<Item = &Said> {
+fn what_tools_said(bug: &Sanitized) -> impl Iterator<Item = &Said> {
     bug.tools.iter().flat_map(|t| t.all())
 }
 
@@ -170,7 +170,7 @@ fn table(bugs: &[&Sanitized]) -> String {
     for bug in bugs {
         let file = bug.file.rsplit('/').next().unwrap_or_default();
         let lines: Vec<String> = bug.lines.iter().map(usize::to_string).collect();
-        let tools: Vec<&str> = said(bug).map(word).collect();
+        let tools: Vec<&str> = what_tools_said(bug).map(word).collect();
         writeln!(
             text,
             "| `{}` | {} | {file}:{} | {} | {} |",

@@ -89,7 +89,7 @@ fn figure(runs: &[Run], gpu: &str, stage: &Stage) -> (String, String) {
         };
         let results = |run: &'_ Run| run.results.iter().find(is).cloned();
         let m = runs.iter().rev().filter(|run| run.device.gpu == gpu).find_map(results)?;
-        told(&m, headline.by)
+        result_in_its_unit(&m, headline.by)
     });
     found.unwrap_or_else(|| {
         let mistake = |v: &&dyn Version| v.expected(&Options::default()).mistake().is_some();
@@ -100,7 +100,7 @@ fn figure(runs: &[Run], gpu: &str, stage: &Stage) -> (String, String) {
 }
 
 /// A result in its unit, and what it is of.
-fn told(m: &Measurement, by: By) -> Option<(String, String)> {
+fn result_in_its_unit(m: &Measurement, by: By) -> Option<(String, String)> {
     let dims = Dims::parse(&m.shape).ok()?;
     let three = lab_plots::three_digits;
     let us = m.replay_us.unwrap_or(m.median_us);
@@ -138,13 +138,13 @@ mod tests {
         line["products"] = "halves".into();
         line["gbps"] = 1234.0.into();
         let run = run("2026-01-31T12:00:00Z", vec![line]);
-        let of = |by| told(&run.results[0], by).unwrap();
+        let of = |by| result_in_its_unit(&run.results[0], by).unwrap();
         // Replayed it takes half of its time.
         let problem = "v3: B=2, N=4, f32, products in halves";
         assert_eq!(of(By::Time), ("40.0 µs".into(), format!("{problem}, in a graph")));
         assert_eq!(of(By::Step("N")).0, "10.0 µs a step");
         assert_eq!(of(By::Bytes), ("1234 GB/s".into(), format!("{problem}, 50 % of a copy")));
-        assert!(told(&run.results[0], By::Step("T")).is_none());
+        assert!(result_in_its_unit(&run.results[0], By::Step("T")).is_none());
     }
 
     #[test]

@@ -42,8 +42,15 @@ fn cells(stage: &Stage, version: &dyn Version) -> String {
     let sizes: Vec<String> = info.dims.iter().filter_map(limits).collect();
     let sizes = if sizes.is_empty() { "any".into() } else { sizes.join(", ") };
     let packed = if info.takes("cu_seqlens") { "yes" } else { "" };
-    [direction(info), &dtypes.join(" "), &sizes, state(info), packed, needs(stage, version)]
-        .join(" | ")
+    [
+        direction(info),
+        &dtypes.join(" "),
+        &sizes,
+        state(info),
+        packed,
+        newest_architecture_needed(stage, version),
+    ]
+    .join(" | ")
 }
 
 /// Of a size that may not be any number: `H to 256`, `DHQK 16 to 128 by 16`.
@@ -89,7 +96,7 @@ fn state(info: &Info) -> &'static str {
 }
 
 /// The newest architecture that one of its kernels needs.
-fn needs(stage: &Stage, version: &dyn Version) -> &'static str {
+fn newest_architecture_needed(stage: &Stage, version: &dyn Version) -> &'static str {
     let sources = version.sources();
     let sources = if sources.is_empty() { stage.kernels.to_vec() } else { sources };
     let least = sources.iter().map(|source| source.least_arch).max().unwrap_or_default();

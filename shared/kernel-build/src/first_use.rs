@@ -67,7 +67,7 @@ fn compile_at(
     kept: &Path,
     root: &Path,
 ) -> Result<Compiled, String> {
-    let common = unpacked(source.emulator, kept)?;
+    let common = unpack_headers(source.emulator, kept)?;
     let (file, out) = (root.join(source.place), root.join("out"));
     let beside = file.parent().expect("a file lies in a folder");
     put(&file, source.text)?;
@@ -88,7 +88,7 @@ fn compile_at(
 const INCLUDE: &str = "shared/emulator/include";
 
 /// The emulator's headers as files: in a directory of `kept` that is named by their content.
-fn unpacked(headers: &[(&str, &str)], kept: &Path) -> Result<PathBuf, String> {
+fn unpack_headers(headers: &[(&str, &str)], kept: &Path) -> Result<PathBuf, String> {
     static UNPACKING: Mutex<()> = Mutex::new(());
     let _one = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut hasher = DefaultHasher::new();

@@ -93,7 +93,7 @@ fn signature(text: &str) -> Option<Signature<'_>> {
     let (mut rest, mut threads) = (text, None);
     loop {
         let open = rest.find(['(', ';', '{']).filter(|&at| rest.as_bytes()[at] == b'(')?;
-        let close = open + closing(&rest[open..])?;
+        let close = open + position_of_closing(&rest[open..])?;
         let inside = split(&rest[open + 1..close]);
         match last_identifier(&rest[..open]) {
             "__launch_bounds__" => threads = inside.first().copied(),
@@ -105,7 +105,7 @@ fn signature(text: &str) -> Option<Signature<'_>> {
 }
 
 /// Where the parenthesis that a text begins with is closed.
-fn closing(text: &str) -> Option<usize> {
+fn position_of_closing(text: &str) -> Option<usize> {
     let mut depth = 0;
     text.char_indices().find_map(|(at, c)| {
         depth += match c {

@@ -267,7 +267,7 @@ fn versions() -> HashMap<&'static str, Vec<Described>> {
     // The parameters are f32; what is said here is of what the products are made.
     let of_mlp = mlp::versions(DeviceKind::Cuda).into_iter().map(|version| {
         let (name, change, _) = described(version.info());
-        (name, change, vec![version.products(DType::F32).name()])
+        (name, change, vec![version.operand_dtype(DType::F32).name()])
     });
     all.insert("mlp", of_mlp.collect());
     all

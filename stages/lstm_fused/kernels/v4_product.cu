@@ -33,7 +33,7 @@ template <class T, int BM, int BN, int BK, int HIGH> struct GateJob : ProductJob
     // Columns j of ax are the gates of units from j / 4 on.
     template <class Tiles> __device__ __forceinline__ void load(Corner at, int s, Tiles tiles, Mbarrier* full) const {
         Tiles::expect(full);
-        tiles.load_a(X, at.i, s * BK, full);
+        tiles.issue_load_of_a(X, at.i, s * BK, full);
         tensor_load(tiles.b, W, {s * BK, 0, at.j / GATES}, full);
     }
     // All have added the biases of the tile before: a barrier of its stores lies between.

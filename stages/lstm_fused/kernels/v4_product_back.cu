@@ -36,7 +36,7 @@ template <int BM, int BN, int BK, int HIGH> struct WeightJob : ProductJob {
         if (at.by_x) return tiles.load(DA, X, at.i, at.j, k, full);
         if (first >= 0) return tiles.load(FIRST, H0, at.i, at.j, first, full);
         Tiles::expect(full);
-        tiles.load_a(DA, at.i, k, full);
+        tiles.issue_load_of_a(DA, at.i, k, full);
         tiles.load_b(Y, column + at.j, k + shift, full);
     }
 };

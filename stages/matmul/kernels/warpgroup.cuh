@@ -25,7 +25,7 @@ template <class T, int BM, int BN, int BK> struct Tiles : OperandTiles<T, ALONG_
         constexpr int PART = BN / BLOCKS;
         static_assert(PART % Tiles::PANEL == 0, "whole panels");
         this->expect(full);
-        this->load_a(A, i, k, full, g);
+        this->issue_load_of_a(A, i, k, full, g);
 #pragma unroll
         for (int p = 0; p < PART; p += Tiles::PANEL)
             tensor_load_multicast(this->b + (rank * PART + p) * BK, B, {j + rank * PART + p, k, g}, full, (1 << BLOCKS) - 1);

@@ -66,7 +66,7 @@ pub(crate) fn plan(
     let (kernel, [rows, columns, depth]) = match request.tiling {
         None => (device.load(instance)?, sides.map(|name| instance.size(name))),
         Some(tiling) => {
-            let name = tuning::choose(version, instance, dtype, tiling)?;
+            let name = tuning::instantiation_with(version, instance, dtype, tiling)?;
             let kernel = device.instantiate(version.source, &name, instance.name())?;
             (kernel, sides.map(|name| tiling.get(name)))
         }

@@ -84,7 +84,7 @@ impl Version for Matmul {
         let (kernel, [rows, columns]) = match request.tiling {
             None => (device.load(instance)?, tuning::sides(&instance)),
             Some(tiling) => {
-                let name = tuning::choose(self, instance, dtype, tiling)?;
+                let name = tuning::instantiation_with(self, instance, dtype, tiling)?;
                 let kernel = device.instantiate(self.source, &name, instance.name())?;
                 (kernel, [tiling.get("BM"), tiling.get("BN")])
             }

@@ -206,7 +206,7 @@ pub(crate) fn tilings(version: &Matmul, dtype: DType) -> Vec<Tiling> {
 ///
 /// # Errors
 /// The version has no such tiling.
-pub(crate) fn choose(
+pub(crate) fn instantiation_with(
     version: &Matmul,
     like: Instance,
     dtype: DType,
@@ -239,7 +239,7 @@ mod tests {
                 let Some(first) = tilings(version, dtype).into_iter().next() else { continue };
                 for packs in [true, false] {
                     let instance = version.instance(dtype, packs);
-                    let chosen = choose(version, instance, dtype, &first).unwrap();
+                    let chosen = instantiation_with(version, instance, dtype, &first).unwrap();
                     assert_eq!(chosen, instance.name());
                     assert_eq!([first.get("BM"), first.get("BN")], sides(&instance));
                 }

@@ -386,7 +386,7 @@ impl Fused {
     }
 
     /// Of what type the factors of the products by w2 are.
-    pub fn products(&self, dtype: DType) -> DType {
+    pub fn operand_dtype(&self, dtype: DType) -> DType {
         match self.way {
             Way::Batch { products, .. } => products.dtype(),
             Way::Sample | Way::Resident => dtype,
@@ -454,7 +454,7 @@ impl Version for Fused {
     /// Where products are of halves, a parameter's own rounding is small beside theirs.
     fn magnitudes(&self, inputs: &Tensors, _: &Options, reference: &Reference) -> Magnitudes {
         let dtype = inputs["emb"].dtype;
-        let share = unit_roundoff(dtype) / unit_roundoff(self.products(dtype));
+        let share = unit_roundoff(dtype) / unit_roundoff(self.operand_dtype(dtype));
         mlp::magnitudes(reference, share)
     }
 

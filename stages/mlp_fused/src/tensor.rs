@@ -57,7 +57,7 @@ impl Halves {
     /// Makes room for B pairs, and adds what the launches share to their scope.
     pub(crate) fn new(plan: &mut Plan, sizes: Sizes, batch: usize, scope: Scope) -> (Self, Scope) {
         let Sizes { vocabulary, hidden, .. } = sizes;
-        let (columns, dz_columns) = (padded(hidden), padded(vocabulary));
+        let (columns, dz_columns) = (row_stride(hidden), row_stride(vocabulary));
         let slices = slices(plan.device(), batch, vocabulary);
         let z = plan.scratch(DType::F32, batch * vocabulary.next_multiple_of(4));
         let stats = plan.scratch(DType::F32, batch * 2 * slices);
@@ -76,17 +76,17 @@ impl Halves {
 }
 
 /// Columns of a row of whole chunks of 16 bytes.
-pub(crate) fn padded(columns: usize) -> usize {
+pub(crate) fn row_stride(columns: usize) -> usize {
     columns.next_multiple_of(8)
 }
 
 /// Rounds w2 \[V, H\] to what its copy holds.
 pub(crate) fn round_rows(w2: &Tensor) -> Tensor {
     let columns = w2.shape[1];
-    let mut rows = Vec::with_capacity(w2.shape[0] * padded(columns));
+    let mut rows = Vec::with_capacity(w2.shape[0] * row_stride(columns));
     for row in w2.values().chunks(columns) {
         rows.extend_from_slice(row);
-        rows.resize(rows.len() + padded(columns) - columns, 0.0);
+        rows.resize(rows.len() + row_stride(columns) - columns, 0.0);
     }
     Tensor::rounded(DType::BF16, &[rows.len()], &rows)
 }
@@ -102,7 +102,7 @@ impl Shared {
     pub(crate) fn add_rounding_to_halves(&self, plan: &mut Plan) -> Result<(), Error> {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
         let round = load_kernel(plan.device(), &V1_TENSOR, "round_weights", "__nv_bfloat16")?;
-        let launch = round.grid_over(vocabulary * padded(hidden))?;
+        let launch = round.grid_over(vocabulary * row_stride(hidden))?;
         plan.launch_in(&self.scope, &round, launch, arguments![])
     }
 

@@ -8,7 +8,7 @@ use lab_reference::mlp::Sizes;
 use crate::kernels::{V3_HIDDEN, V3_WGMMA};
 use crate::shared::{HiddenGradients, SMALL, Shared, Use};
 use crate::steps::{blocks, load_kernel};
-use crate::tensor::padded;
+use crate::tensor::row_stride;
 
 /// As in the kernels: elements of k of a tile, and of a row of a box, 128 bytes.
 const DEPTH: usize = 64;
@@ -41,7 +41,7 @@ pub(crate) struct Warpgroups {
 
 /// A matrix \[rows, columns\] of bf16 in rows of whole chunks of 16 bytes.
 fn matrix([rows, columns]: [usize; 2]) -> Operand {
-    Operand::new(DType::BF16, [rows, columns]).rows_apart(padded(columns))
+    Operand::new(DType::BF16, [rows, columns]).rows_apart(row_stride(columns))
 }
 
 /// The kernel's instantiation with the highest tiles that still give each multiprocessor a tile of a result of so
@@ -71,7 +71,7 @@ impl Warpgroups {
     /// Makes room for B pairs, and adds what the launches share to their scope.
     pub(crate) fn new(plan: &mut Plan, sizes: Sizes, batch: usize, scope: Scope) -> (Self, Scope) {
         let Sizes { vocabulary, hidden, .. } = sizes;
-        let (columns, dz_columns) = (padded(hidden), padded(vocabulary));
+        let (columns, dz_columns) = (row_stride(hidden), row_stride(vocabulary));
         let slices = vocabulary.div_ceil(SLICE);
         let stats = plan.scratch(DType::F32, batch * 2 * slices);
         let of_target = plan.scratch(DType::F32, batch);

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         state.begin(nullptr, 0, 0, 0);
         walk.gather(state, group);
         long long at = 1ll * part * own.slices * GROUPS + own.value / PANEL + group;
-        state.leave(C_part + at * state.PART);
+        state.store_part(C_part + at * state.PART);
     } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;

@@ -258,7 +258,7 @@ impl Version for ForwardBackward {
             let kernel = device.load(instance)?;
             plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])?;
         }
-        add_forget(&mut plan, kernels::PROMISE, &scope, dims)?;
+        add_forget_gradient(&mut plan, kernels::PROMISE, &scope, dims)?;
         Ok(plan)
     }
 }
@@ -268,7 +268,7 @@ impl Version for ForwardBackward {
 ///
 /// # Errors
 /// The kernel does not load, or there are more tiles than an int counts.
-pub fn add_forget(
+pub fn add_forget_gradient(
     plan: &mut Plan,
     _promise: LaunchPromise,
     scope: &Scope,

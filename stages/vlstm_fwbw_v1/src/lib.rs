@@ -19,7 +19,7 @@ use lab_harness::{
     Dim, Dims, Error, Info, Plan, Preference, Request, Stage, Tiling, Version, arguments,
 };
 use lab_reference::vlstm::NormalizerGrad;
-use vlstm_fwbw_v0::{FLAGS, add_forget};
+use vlstm_fwbw_v0::{FLAGS, add_forget_gradient};
 
 #[allow(missing_docs, unsafe_code)]
 pub mod kernels {
@@ -180,7 +180,7 @@ impl Version for ForwardBackward {
             let Grid { tiles, blocks } = Grid::of(dims, own)?;
             plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![tiles])?;
         }
-        add_forget(&mut plan, kernels::PROMISE, &scope, dims)?;
+        add_forget_gradient(&mut plan, kernels::PROMISE, &scope, dims)?;
         Ok(plan)
     }
 }

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(THREADS)
     int lane = threadIdx.x % 32, index = (blockIdx.x * THREADS + threadIdx.x) / 32;
     if (index >= heads * stretches) return;
     Slot slot(index, STRETCH, stretches, S, packed ? cu_seqlens : nullptr, heads, sequences);
-    if (!slot.is_there(STRETCH)) return;
+    if (!slot.is_in_sequence(STRETCH)) return;
     const Sequence& sequence = slot.sequence;
     int stretch = slot.part, length = sequence.length;
     // G at a border between stretches: 0 before the first position and behind the last, where no state is.

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(THREADS)
                     const int* __restrict__ cu_seqlens, bool packed, int heads, int sequences, int chunks, int S) {
     if (own_chunk() >= 1ll * heads * chunks) return;
     Slot slot(own_chunk(), CHUNK, chunks, S, packed ? cu_seqlens : nullptr, heads, sequences);
-    if (!slot.is_there(CHUNK)) return;
+    if (!slot.is_in_sequence(CHUNK)) return;
     Chunk own(i, f, slot);
     ChunkGates gates(own.input, own.forget);
     if (threadIdx.x % 32 == 31) sums[own_chunk()] = {gates.all + gates.largest, gates.all};
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(THREADS)
                        int sequences, int chunks, int S, float log2_scale, float eps) {
     if (own_chunk() >= 1ll * heads * chunks) return;
     Slot slot(own_chunk(), CHUNK, chunks, S, packed ? cu_seqlens : nullptr, heads, sequences);
-    if (!slot.is_there(CHUNK)) return;
+    if (!slot.is_in_sequence(CHUNK)) return;
     const Sequence& sequence = slot.sequence;
     Chunk own(i, f, slot);
     ChunkGates gates(own.input, own.forget);

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
         GradientState<W> state;
         state.begin(nullptr, 0, 0, 0);
         float all = walk.gather(state, group);
-        state.leave(parts + ((part * slices + own.column) * W::COLUMNS + group) * state.PART);
+        state.store_part(parts + ((part * slices + own.column) * W::COLUMNS + group) * state.PART);
         if (own.column == 0 && threadIdx.x == 0) gammas[part] = all;
     } else if (group == W::GROUPS) {
         registers_decrease<W::SCORES>();

@@ -16,7 +16,7 @@ struct Slot {
           part(index % count - (sequence.begin / size + sequence.number)) {}
 
     // Whether the sequence has so many.
-    __device__ __forceinline__ bool is_there(int size) const { return part >= 0 && part * size < sequence.length; }
+    __device__ __forceinline__ bool is_in_sequence(int size) const { return part >= 0 && part * size < sequence.length; }
 
     // The last sequence whose slots begin at this one or before.
     __device__ __forceinline__ static int number_of(int slot, int size, const int* cu_seqlens, int sequences) {

@@ -252,17 +252,20 @@ fn list_of(own: &[&Measurement], all: &[Measurement], wide: bool) -> Table {
     type Value<'v> = Box<dyn Fn(&Measurement) -> String + 'v>;
     let mut columns: Vec<(&str, Value<'_>)> = vec![
         (">µs", Box::new(|m| format!("{:.1}", m.median_us))),
-        (">in a graph", Box::new(|m| shown(m.replay_us, |v| format!("{v:.1}")))),
-        (">TFLOP/s", Box::new(|m| shown(m.tflops, |v| format!("{v:.1}")))),
-        (">roofline", Box::new(|m| shown(m.roofline_percent, |v| format!("{v:.0} %")))),
-        (">error", Box::new(|m| shown(m.relative_error, |v| format!("{v:.1e}")))),
+        (">in a graph", Box::new(|m| format_or_dash(m.replay_us, |v| format!("{v:.1}")))),
+        (">TFLOP/s", Box::new(|m| format_or_dash(m.tflops, |v| format!("{v:.1}")))),
+        (">roofline", Box::new(|m| format_or_dash(m.roofline_percent, |v| format!("{v:.0} %")))),
+        (">error", Box::new(|m| format_or_dash(m.relative_error, |v| format!("{v:.1e}")))),
     ];
     if wide {
         columns.extend::<[(&str, Value<'_>); 5]>([
             (">p10", Box::new(|m| format!("{:.1}", m.p10_us))),
             (">p90", Box::new(|m| format!("{:.1}", m.p90_us))),
-            (">GB/s", Box::new(|m| shown(m.gbps, |v| format!("{v:.0}")))),
-            (">library", Box::new(|m| shown(m.library_percent(all), |v| format!("{v:.0} %")))),
+            (">GB/s", Box::new(|m| format_or_dash(m.gbps, |v| format!("{v:.0}")))),
+            (
+                ">library",
+                Box::new(|m| format_or_dash(m.library_percent(all), |v| format!("{v:.0} %"))),
+            ),
             (">registers", Box::new(|m| m.registers.map_or(String::new(), |n| n.to_string()))),
         ]);
     }
@@ -284,7 +287,7 @@ fn list_of(own: &[&Measurement], all: &[Measurement], wide: bool) -> Table {
     rows
 }
 
-fn shown(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
+fn format_or_dash(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
     value.map_or(String::new(), format)
 }
 

@@ -65,12 +65,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let judge = judge(exhibit.stage, arguments.timeout, 1)?;
     exhibit.introduce(common);
-    let broken = exhibit.broken(&judge)?;
+    let broken = exhibit.run_broken(&judge)?;
     let shown = exhibit.show(common, broken, true, || Ok(judge.run(None, &[])?))?;
     if common.json {
         say!("{}", shown.as_json());
     }
-    shown.held()
+    shown.check_verdicts()
 }
 
 /// A bug, and the stage that it is planted in.
@@ -136,7 +136,7 @@ fn all<'a>(common: &Common, museum: &'a [Exhibit], arguments: &Arguments) -> Res
         runs.extend(std::iter::once(None).chain(of_stage.iter().map(Some)).map(|e| (number, e)));
     }
     let run = |(number, exhibit): (usize, Option<&Exhibit>)| match exhibit {
-        Some(exhibit) => exhibit.broken(&judges[number]),
+        Some(exhibit) => exhibit.run_broken(&judges[number]),
         None if arguments.broken => Ok(Verdict::Survived),
         None => Ok(judges[number].run(None, &[])?),
     };
@@ -160,11 +160,11 @@ fn all<'a>(common: &Common, museum: &'a [Exhibit], arguments: &Arguments) -> Res
         let all: Vec<_> = shown.iter().map(Shown::as_json).collect();
         say!("{}", json!({ "bugs": all }));
     } else {
-        let held = shown.iter().filter(|s| s.held().is_ok()).count();
+        let held = shown.iter().filter(|s| s.check_verdicts().is_ok()).count();
         let fixed = if arguments.broken { "" } else { ", and clean when fixed" };
         say!("\n{held} of {} bugs caught by the check that must{fixed}", shown.len());
     }
-    shown.iter().try_for_each(Shown::held)
+    shown.iter().try_for_each(Shown::check_verdicts)
 }
 
 /// `work` of each item on the pool, and `then` of each and its result, in their order, on this thread: as
@@ -218,7 +218,7 @@ impl Exhibit {
         self.edit.place(self.sources.text(&self.edit.file).unwrap_or_default()).0
     }
 
-    fn broken(&self, judge: &Judge) -> Result<Verdict, Failure> {
+    fn run_broken(&self, judge: &Judge) -> Result<Verdict, Failure> {
         Ok(judge.judge(&self.sources, &self.edit, None)?)
     }
 
@@ -230,10 +230,10 @@ impl Exhibit {
         tells_fixed: bool,
         fixed: impl FnOnce() -> Result<Verdict, Failure>,
     ) -> Result<Shown<'_>, Failure> {
-        tell(common, format!("\nBroken: {}", said(&broken)));
+        tell(common, format!("\nBroken: {}", verdict_in_words(&broken)));
         let fixed = fixed()?;
         if tells_fixed {
-            tell(common, format!("\nFixed: {}", said(&fixed)));
+            tell(common, format!("\nFixed: {}", verdict_in_words(&fixed)));
         }
         Ok(Shown { exhibit: self, line: self.line(), broken, fixed })
     }
@@ -252,12 +252,12 @@ impl Shown<'_> {
         let Exhibit { bug, edit, .. } = &self.exhibit;
         json!({ "name": bug.name, "symptom": bug.symptom, "file": edit.file, "line": self.line,
                 "original": edit.original, "replacement": edit.replacement,
-                "check": bug.check.name(), "broken": said(&self.broken), "caught": self.caught(),
-                "fixed": said(&self.fixed), "clean": self.clean() })
+                "check": bug.check.name(), "broken": verdict_in_words(&self.broken), "caught": self.caught(),
+                "fixed": verdict_in_words(&self.fixed), "clean": self.clean() })
     }
 
     /// Whether the broken one was caught as it must be, and the fixed one is clean.
-    fn held(&self) -> Result<(), Failure> {
+    fn check_verdicts(&self) -> Result<(), Failure> {
         let bug = &self.exhibit.bug;
         match (self.caught(), self.clean()) {
             (true, true) => Ok(()),
@@ -265,12 +265,12 @@ impl Shown<'_> {
                 "{}: expected to be caught by the check '{}', got: {}",
                 bug.name,
                 bug.check.name(),
-                said(&self.broken)
+                verdict_in_words(&self.broken)
             ))),
             (true, false) => Err(Failure::Wrong(format!(
                 "{}: the fixed one fails, too: {}",
                 bug.name,
-                said(&self.fixed)
+                verdict_in_words(&self.fixed)
             ))),
         }
     }
@@ -289,7 +289,7 @@ fn is_caught(check: Catch, verdict: &Verdict) -> bool {
     }
 }
 
-fn said(verdict: &Verdict) -> String {
+fn verdict_in_words(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Rejected(said) => format!("does not compile: {}", head(said)),
         Verdict::Caught(how, said) => format!("caught by {}: {}", how.name(), head(said)),

@@ -62,12 +62,12 @@ impl Outcome {
         self.mistake.is_some_and(|m| m.explains(finding))
     }
 
-    fn unexpected(&self) -> usize {
+    fn count_unexpected(&self) -> usize {
         self.findings.iter().flatten().filter(|f| !self.is_expected(f)).count()
     }
 
     /// Whether a mistake should have been found, and was not.
-    fn missed(&self) -> bool {
+    fn is_missed(&self) -> bool {
         self.mistake.is_some() && !self.findings.iter().flatten().any(|f| self.is_expected(f))
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         })
         .collect();
     let all: usize = outcomes.iter().flat_map(|o| &o.findings).map(Vec::len).sum();
-    let found: usize = outcomes.iter().map(Outcome::unexpected).sum();
+    let found: usize = outcomes.iter().map(Outcome::count_unexpected).sum();
     if common.json {
         say!(
             "{}",
@@ -162,11 +162,11 @@ fn verdict(name: &str, outcomes: &[Outcome]) -> Result<(), Failure> {
         let Problem { dims, dtype, .. } = problem;
         return Err(Failure::Finding(format!("{version} {dims} {dtype}: {error}")));
     }
-    let found: usize = outcomes.iter().map(Outcome::unexpected).sum();
+    let found: usize = outcomes.iter().map(Outcome::count_unexpected).sum();
     if found > 0 {
         return Err(Failure::Finding(format!("{name}: {}", counted(found, "finding"))));
     }
-    match outcomes.iter().find(|o| o.missed()) {
+    match outcomes.iter().find(|o| o.is_missed()) {
         None => Ok(()),
         Some(Outcome { version, problem, .. }) => Err(Failure::Wrong(format!(
             "{version} {} {}: expected the mistake that it is kept for, got no finding",
@@ -272,7 +272,7 @@ fn as_json(outcome: &Outcome) -> serde_json::Value {
     let findings = outcome.findings.iter().flatten().map(finding_json).collect::<Vec<_>>();
     json!({ "version": outcome.version, "shape": outcome.problem.dims.to_string(),
             "dtype": outcome.problem.dtype.name(), "findings": findings,
-            "wrong_on_purpose": outcome.mistake.map(|m| m.because), "missed": outcome.missed(),
+            "wrong_on_purpose": outcome.mistake.map(|m| m.because), "missed": outcome.is_missed(),
             "error": outcome.findings.as_ref().err().map(ToString::to_string) })
 }
 
@@ -299,9 +299,9 @@ mod tests {
         let mut all = outcomes();
         assert_eq!(code(&all), 0);
         all[0].findings.as_mut().unwrap()[0].accesses[0].place = "x.cu:1:1".into();
-        assert_eq!((code(&all), all[0].unexpected()), (3, 1));
+        assert_eq!((code(&all), all[0].count_unexpected()), (3, 1));
         all[0].findings.as_mut().unwrap().clear();
-        assert_eq!((code(&all), all[0].unexpected()), (1, 0));
+        assert_eq!((code(&all), all[0].count_unexpected()), (1, 0));
         all[0].mistake = None;
         assert_eq!(code(&all), 0);
         let mut all = outcomes();

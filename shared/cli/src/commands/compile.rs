@@ -122,12 +122,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Err(Failure::Usage(message.into()));
     }
     let launched = match version {
-        Some(name) => Some(chosen(arguments, name)?),
+        Some(name) => Some(kernels_asked_for(arguments, name)?),
         None => None,
     };
     if let Some(kernels) = &launched {
         if let Some(other) = &arguments.against {
-            let others = chosen(arguments, other)?;
+            let others = kernels_asked_for(arguments, other)?;
             let names = [arguments.stage.as_deref().unwrap_or(""), other];
             return show_difference(common, arguments, nvrtc, &language, names, [kernels, &others]);
         }
@@ -282,7 +282,7 @@ fn resources_row(kernel: &str, launched: &Launched, r: &Resources, constant: u64
 }
 
 /// The kernels of a version that the arguments ask for.
-fn chosen(arguments: &Arguments, name: &str) -> Result<Vec<Launched>, Failure> {
+fn kernels_asked_for(arguments: &Arguments, name: &str) -> Result<Vec<Launched>, Failure> {
     let one_type = arguments.ptx || arguments.sass || arguments.against.is_some();
     versions::launched(name, arguments.shape.as_deref(), arguments.dtype.as_deref(), one_type)
 }
@@ -313,7 +313,7 @@ fn show_listing(
     kernels: &[Launched],
 ) -> Result<(), Failure> {
     let arch = only_arch(arguments)?;
-    let all = versions::listed(nvrtc, language, kernels, arch)?;
+    let all = versions::disassemble(nvrtc, language, kernels, arch)?;
     if common.json {
         let kernel = |(launched, kernel): &(&Launched, listing::Kernel)| {
             let instructions = kernel.instructions.iter();
@@ -374,7 +374,7 @@ fn show_difference(
     let mut counts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     let mut taken: Vec<(usize, &Launched, Resources, u64)> = Vec::new();
     for (which, own) in kernels.into_iter().enumerate() {
-        for (_, kernel) in versions::listed(nvrtc, language, own, arch)? {
+        for (_, kernel) in versions::disassemble(nvrtc, language, own, arch)? {
             for (opcode, count) in kernel.opcodes() {
                 counts.entry(opcode.to_owned()).or_default()[which] += count;
             }

@@ -2,8 +2,8 @@
 
 use clap::Args;
 use lab_corpus::{
-    Case, Judgement, PRODUCTS, Verdict, asynchronous, beyond, cases, counted, descriptors,
-    emulator, formal, instructions, judge, kernels, lines, maps, run as run_case,
+    Case, Judgement, PRODUCTS, Verdict, asynchronous, cases, cases_beyond_sanitizer, counted,
+    descriptors, emulator, formal, instructions, judge, kernels, lines, maps, run as run_case,
 };
 use lab_device::emulator::{Finding, Landing, Operation, Options};
 use lab_device::{Device, DeviceKind, Mode, Selector};
@@ -54,7 +54,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         refuse_gpu_for(common, "planted bugs are found")?;
     }
     if let Some(name) = &arguments.name {
-        return one(common, name);
+        return show_case(common, name);
     }
     if arguments.fail_fast || arguments.right || arguments.descriptors || arguments.maps {
         // What these tell stands in lines, as each case ends.
@@ -70,7 +70,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let device = emulator(options()?)?;
     device.compile_missing(kernels::KERNELS)?;
-    let all: Vec<Case> = cases().into_iter().chain(formal()).chain(beyond()).collect();
+    let all: Vec<Case> =
+        cases().into_iter().chain(formal()).chain(cases_beyond_sanitizer()).collect();
     // One goes round for ever: the others are judged while it is waited for.
     let judged: Result<Vec<_>, Failure> = (all.into_par_iter().with_max_len(1))
         .map(|case| {
@@ -133,8 +134,11 @@ fn by_lines(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
         return run_maps(common);
     }
     let device = common.open()?;
-    let all =
-        if arguments.formal { formal().into_iter().chain(beyond()).collect() } else { cases() };
+    let all = if arguments.formal {
+        formal().into_iter().chain(cases_beyond_sanitizer()).collect()
+    } else {
+        cases()
+    };
     hold_all(all.into_iter().filter(|c| c.bug().is_none()), &device)
 }
 
@@ -147,8 +151,12 @@ fn up_to_the_first(files: &[String]) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("--source: expected one of {known}, got '{file}'")));
     }
     let wanted = |file: &str| files.is_empty() || files.iter().any(|f| f == file);
-    let all =
-        cases().into_iter().chain(counted()).chain(instructions()).chain(formal()).chain(beyond());
+    let all = cases()
+        .into_iter()
+        .chain(counted())
+        .chain(instructions())
+        .chain(formal())
+        .chain(cases_beyond_sanitizer());
     let all = all.chain(descriptors());
     let mut all: Vec<Case> = all.filter(|c| wanted(c.source.file)).collect();
     all.sort_by_key(|c| c.bug().is_some());
@@ -231,7 +239,7 @@ fn run_maps(common: &Common) -> Result<(), Failure> {
 }
 
 /// Runs a right case and compares; runs a bug and says nothing.
-fn hold(case: &Case, device: &Device) -> Result<(), Failure> {
+fn run_and_compare(case: &Case, device: &Device) -> Result<(), Failure> {
     let outputs = run_case(case, device)?;
     if case.holds(&outputs) {
         Ok(())
@@ -242,7 +250,7 @@ fn hold(case: &Case, device: &Device) -> Result<(), Failure> {
 
 /// As [`hold`], and says what became of it: what is cut off keeps what came before.
 fn hold_and_tell(case: &Case, device: &Device) -> Result<(), Failure> {
-    hold(case, device)?;
+    run_and_compare(case, device)?;
     let said = match case.bug() {
         Some(_) => "it ended; a planted bug's outputs are not looked at",
         None => "computes what it must",
@@ -270,9 +278,9 @@ fn hold_all(all: impl Iterator<Item = Case>, device: &Device) -> Result<(), Fail
     }
 }
 
-fn one(common: &Common, name: &str) -> Result<(), Failure> {
+fn show_case(common: &Common, name: &str) -> Result<(), Failure> {
     let mut all: Vec<Case> = cases().into_iter().chain(counted()).chain(instructions()).collect();
-    all.extend(formal().into_iter().chain(beyond()));
+    all.extend(formal().into_iter().chain(cases_beyond_sanitizer()));
     let Some(at) = all.iter().position(|c| c.name == name) else {
         let names: Vec<&str> = all.iter().map(|c| c.name).collect();
         let expected = if words::near(&names, name).is_empty() {
@@ -290,7 +298,7 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
     };
     if device.kind() == DeviceKind::Cuda {
         if common.json {
-            hold(&case, &device)?;
+            run_and_compare(&case, &device)?;
             say!("{}", json!({ "name": name, "device": device.name(), "ended": true }));
             return Ok(());
         }
@@ -329,7 +337,7 @@ fn print_counted(common: &Common) -> Result<(), Failure> {
     let mut rows = table(&["kernel", "operation", ">requests", ">sectors, wavefronts", ">ideal"]);
     let plain = counted().into_iter().map(|case| (case, false));
     for (case, bulk) in plain.chain(asynchronous().into_iter().map(|case| (case, true))) {
-        hold(&case, &device)?;
+        run_and_compare(&case, &device)?;
         let profile = device.take_profile();
         // What else these do, the others do as well.
         for operation in Operation::ALL.into_iter().filter(|o| o.asynchronous() == bulk) {

@@ -39,12 +39,15 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         for line in &lines {
             let (mark, found) = match &line.found {
                 Ok(found) => ("ok", found.clone()),
-                Err(problem) => ("--", format!("{}\n→ {}", short(problem), line.fix)),
+                Err(problem) => ("--", format!("{}\n→ {}", without_advice(problem), line.fix)),
             };
             rows.add_row([mark, line.what, line.needed_for, &found]);
         }
         say!("{rows}");
-        if lines.iter().any(|l| l.found.as_ref().is_err_and(|problem| short(problem) != problem)) {
+        if lines
+            .iter()
+            .any(|l| l.found.as_ref().is_err_and(|problem| without_advice(problem) != problem))
+        {
             say!("{} doctor --json names all places that were looked at.", own::shell());
         }
         match Device::open(Selector::Auto) {
@@ -61,7 +64,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
 }
 
 /// A problem without the places that were looked at, and without the advice, which the fix repeats.
-fn short(problem: &str) -> &str {
+fn without_advice(problem: &str) -> &str {
     problem.split(" (looked in ").next().unwrap_or(problem)
 }
 
@@ -212,12 +215,12 @@ fn version_of(program: &str, flag: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::short;
+    use super::without_advice;
 
     #[test]
     fn a_problem_is_told_without_what_its_fix_repeats() {
         let problem = "cuBLAS: not found (looked in /a, /b); install the CUDA toolkit";
-        assert_eq!(short(problem), "cuBLAS: not found");
-        assert_eq!(short("not on the path"), "not on the path");
+        assert_eq!(without_advice(problem), "cuBLAS: not found");
+        assert_eq!(without_advice("not on the path"), "not on the path");
     }
 }

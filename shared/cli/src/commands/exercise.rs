@@ -120,7 +120,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let text = lab_device::emulator::read_file(&path).map_err(|e| Failure::file(&path, e))?;
     let outcome = task.judge(&String::from_utf8_lossy(&text), 1, true)?;
-    settle(common, &tasks, task, &mut progress, &outcome)
+    record_outcome(common, &tasks, task, &mut progress, &outcome)
 }
 
 /// The first exercise that is not solved, with its task; `None` outside of a workspace.
@@ -134,7 +134,7 @@ pub(crate) fn next() -> Option<(String, String)> {
 }
 
 /// Takes down what is solved, and tells.
-fn settle(
+fn record_outcome(
     common: &Common,
     tasks: &[Task],
     task: &Task,
@@ -142,7 +142,7 @@ fn settle(
     outcome: &Outcome,
 ) -> Result<(), Failure> {
     // What was solved once stays so: a reader may try another way.
-    if outcome.solved() {
+    if outcome.is_solved() {
         progress.set(&task.exercise.name, true)?;
     }
     outcome.tell(common, task, &progress.sum_up(tasks))
@@ -160,10 +160,10 @@ fn watch(
     let mut saved = Saved::settled(&path);
     loop {
         let told = match task.judge(&saved.text(), 1, true) {
-            Ok(outcome) if outcome.solved() => {
-                return settle(common, tasks, task, progress, &outcome);
+            Ok(outcome) if outcome.is_solved() => {
+                return record_outcome(common, tasks, task, progress, &outcome);
             }
-            Ok(outcome) => settle(common, tasks, task, progress, &outcome),
+            Ok(outcome) => record_outcome(common, tasks, task, progress, &outcome),
             // What a kernel asks for may be refused before it runs; the next save may mend that.
             Err(refused @ Failure::Usage(_)) => Err(refused),
             Err(other) => return Err(other),
@@ -233,10 +233,10 @@ fn all(common: &Common, tasks: &[Task], counted: bool) -> Result<(), Failure> {
         told.push(
             json!({ "name": name, "given": given.as_json(), "solution": solution.as_json() }),
         );
-        if given.solved() {
+        if given.is_solved() {
             wrong.push(format!("{name}: nothing is left to do"));
         }
-        if !solution.solved() {
+        if !solution.is_solved() {
             wrong.push(format!("{name}: its solution fails: {}", solution.short()));
         }
     }
@@ -346,7 +346,7 @@ impl Task {
     fn judge(&self, text: &str, workers: usize, tested: bool) -> Result<Outcome, Failure> {
         let Self { stage, sources, exercise } = self;
         // Sooner told than the tests take: with less of it nothing is found.
-        let loose = self.loose(text)?;
+        let loose = self.find_needless_waits(text)?;
         if !loose.is_empty() {
             return Ok(Outcome { loose, ..Outcome::of(Verdict::Survived) });
         }
@@ -394,7 +394,7 @@ impl Task {
     }
 
     /// What of a right text could ask for less, and still be right: where `lab check` finds nothing.
-    fn loose(&self, text: &str) -> Result<Vec<String>, Failure> {
+    fn find_needless_waits(&self, text: &str) -> Result<Vec<String>, Failure> {
         let Self { stage, sources, exercise } = self;
         let mut loose = Vec::new();
         for (tight, line, less) in exercise.loosened(text).unwrap_or_default() {
@@ -519,7 +519,7 @@ impl Counted {
     }
 
     /// Ratios are told to two digits, and held to as many.
-    fn keeps(&self, limit: &Limit) -> bool {
+    fn is_within(&self, limit: &Limit) -> bool {
         let ratio = limit.ratio.is_none_or(|most| self.ratio.is_none_or(|r| r < most + 0.005));
         ratio && limit.cost.is_none_or(|most| self.cost <= most)
     }
@@ -553,13 +553,13 @@ impl Outcome {
         Self { verdict, counted: Vec::new(), loose: Vec::new() }
     }
 
-    fn solved(&self) -> bool {
+    fn is_solved(&self) -> bool {
         self.verdict == Verdict::Survived && !self.exceeds() && self.loose.is_empty()
     }
 
     /// Whether only the counters are against it.
     fn exceeds(&self) -> bool {
-        self.counted.iter().any(|(l, c)| !c.keeps(l))
+        self.counted.iter().any(|(l, c)| !c.is_within(l))
     }
 
     /// In a few words.
@@ -568,7 +568,7 @@ impl Outcome {
             Verdict::Rejected(_) => "does not compile".into(),
             Verdict::Caught(how, _) => format!("caught by {}", how.name()),
             Verdict::Survived | Verdict::SameCode => {
-                match self.counted.iter().find(|(l, c)| !c.keeps(l)) {
+                match self.counted.iter().find(|(l, c)| !c.is_within(l)) {
                     Some((limit, counted)) => counted.said(limit),
                     None => self.loose.first().cloned().unwrap_or_else(|| "solved".into()),
                 }
@@ -579,13 +579,13 @@ impl Outcome {
     fn as_json(&self) -> Value {
         let counted = self.counted.iter().map(|(limit, counted)| {
             json!({ "operation": limit.operation, "cost": counted.cost, "ratio": counted.ratio,
-                    "most_cost": limit.cost, "most_ratio": limit.ratio, "kept": counted.keeps(limit) })
+                    "most_cost": limit.cost, "most_ratio": limit.ratio, "kept": counted.is_within(limit) })
         });
         let said = match &self.verdict {
             Verdict::Rejected(said) | Verdict::Caught(_, said) => Some(said),
             Verdict::Survived | Verdict::SameCode => None,
         };
-        json!({ "solved": self.solved(), "outcome": self.short(), "said": said,
+        json!({ "solved": self.is_solved(), "outcome": self.short(), "said": said,
                 "counted": counted.collect::<Vec<_>>(), "loose": self.loose })
     }
 
@@ -607,7 +607,7 @@ impl Outcome {
                 }
             }
             for (limit, counted) in &self.counted {
-                let keeps = counted.keeps(limit);
+                let keeps = counted.is_within(limit);
                 say!("{}: {}", counted.said(limit), if keeps { "kept" } else { "not kept" });
                 if let Some(worst) = counted.worst.as_ref().filter(|_| !keeps) {
                     say!("  {}", worst.said());
@@ -621,14 +621,14 @@ impl Outcome {
                     task.stage.name
                 );
             }
-            if self.solved() {
+            if self.is_solved() {
                 say!("\nSolved. Ours is stages/{}/{file}.", task.stage.name);
                 say!("{progress}");
             } else {
                 say!("\nWhere to look: {} exercise {name} --hint", own::shell());
             }
         }
-        if self.solved() {
+        if self.is_solved() {
             return Ok(());
         }
         // Why, has been said.

@@ -15,7 +15,7 @@ fn names(outputs: &[Output]) -> Vec<&'static str> {
 type Chosen = (&'static Stage, Vec<&'static dyn Version>);
 
 /// Every stage that has chosen versions, with these.
-fn chosen(name: Option<&str>) -> Result<Vec<Chosen>, Failure> {
+fn stages_with_versions(name: Option<&str>) -> Result<Vec<Chosen>, Failure> {
     let versions = match name {
         Some(name) if name.contains(':') => named(name)?,
         name => choose(name)?,
@@ -30,7 +30,7 @@ fn chosen(name: Option<&str>) -> Result<Vec<Chosen>, Failure> {
 }
 
 pub(crate) fn run(common: &Common, name: Option<&str>) -> Result<(), Failure> {
-    let chosen = chosen(name)?;
+    let chosen = stages_with_versions(name)?;
     if common.json {
         let stages = chosen.iter().map(|(stage, versions)| {
             let versions = versions.iter().map(|v| {

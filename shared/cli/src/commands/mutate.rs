@@ -86,9 +86,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let start = Instant::now();
     judge.limits = match arguments.timeout {
         Some(seconds) if arguments.no_clean => {
-            suite.trusted(reached(&sources, &all).into_keys(), seconds)
+            suite.trusted(kernels_reached(&sources, &all).into_keys(), seconds)
         }
-        timeout => clean(&suite, &judge, &sources, &all, timeout, jobs)?,
+        timeout => check_unbroken_suite(&suite, &judge, &sources, &all, timeout, jobs)?,
     };
     judge.limit = Duration::from_secs(arguments.timeout.unwrap_or(60));
     // Of a kernel that is emptied nobody makes the same code.
@@ -103,7 +103,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 /// Runs the suite on the kernels as they are: it must pass, or nothing can be said of mutants.
 /// Where versions tell their kernel files, by each file that a mutant reaches: then a mutant's
 /// suite is that of the versions it can reach, and gets a limit from the time that this took.
-fn clean(
+fn check_unbroken_suite(
     suite: &Suite,
     judge: &Judge,
     sources: &Sources,
@@ -131,7 +131,7 @@ fn clean(
         let own = start.elapsed() * 10 + Duration::from_secs(5);
         Ok((file.to_owned(), seconds.map_or(own, Duration::from_secs)))
     };
-    let reached = reached(sources, mutants);
+    let reached = kernels_reached(sources, mutants);
     pool(jobs)?.install(|| reached.par_iter().map(|(file, _)| limit(file)).collect())
 }
 
@@ -140,12 +140,15 @@ fn codes(sources: &Sources, mutants: &[Mutant], jobs: usize) -> Result<Codes, Fa
     let code = |(file, kernel): (&&str, &&Kernel)| {
         Ok(((*file).to_owned(), Code::unbroken(sources, kernel)?))
     };
-    let reached = reached(sources, mutants);
+    let reached = kernels_reached(sources, mutants);
     pool(jobs)?.install(|| reached.par_iter().map(code).collect())
 }
 
 /// The kernel files that a mutant reaches, by their names as the stage has them.
-fn reached<'a>(sources: &'a Sources, mutants: &[Mutant]) -> BTreeMap<&'static str, &'a Kernel> {
+fn kernels_reached<'a>(
+    sources: &'a Sources,
+    mutants: &[Mutant],
+) -> BTreeMap<&'static str, &'a Kernel> {
     let files: BTreeSet<&str> = mutants.iter().map(|m| m.edit.file.as_str()).collect();
     let of_file = |file: &str| sources.reached(file, None);
     files.into_iter().flat_map(of_file).map(|k| (k.source.file, k)).collect()

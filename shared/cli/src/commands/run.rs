@@ -192,7 +192,7 @@ pub(crate) fn random_inputs(
 }
 
 /// Refuses what names no version, or what that version does not take.
-pub(crate) fn understood(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn check_arguments(arguments: &Arguments) -> Result<(), Failure> {
     if kernel::is_file(&arguments.name) {
         return Ok(());
     }

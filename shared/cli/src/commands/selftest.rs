@@ -161,7 +161,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let devices = reports.iter().map(|(device, cases, checks)| {
             json!({ "device": device.name(), "kind": device.kind(), "problems": cases.len(), "checks": checks,
                     "failed": cases.iter().filter(|c| !c.passed()).map(Case::describe).collect::<Vec<_>>(),
-                    "observed": observed(cases) })
+                    "observed": largest_errors(cases) })
         });
         say!("{}", json!({ "devices": devices.collect::<Vec<_>>(), "passed": failed.is_empty() }));
     } else {
@@ -253,7 +253,7 @@ fn cases(versions: &[&'static dyn Version], device: &Device, arguments: &Argumen
 }
 
 /// Of each output of each version in each type, the largest errors of all problems beside their bounds.
-fn observed(cases: &[Case]) -> Vec<serde_json::Value> {
+fn largest_errors(cases: &[Case]) -> Vec<serde_json::Value> {
     let mut all: Vec<(&str, DType, Comparison)> = Vec::new();
     for case in cases.iter().filter(|c| c.expected.mistake().is_none()) {
         for c in case.outcome.as_deref().unwrap_or_default() {

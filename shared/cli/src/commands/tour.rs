@@ -187,7 +187,7 @@ fn in_words(share: f64) -> &'static str {
 }
 
 /// As many whole clauses of a text as so many columns hold, or else as many words.
-fn beginning(text: &str, room: usize) -> String {
+fn shortened(text: &str, room: usize) -> String {
     const LEAST: usize = 12;
     let ends = text.match_indices([':', ';', ',']).map(|(at, _)| &text[..at]);
     let whole = std::iter::once(text).chain(ends).filter(|part| part.chars().count() <= room);
@@ -228,7 +228,7 @@ fn a_line_a_stage(stages: &[(&Stage, Vec<Checked>)]) -> String {
     let room = width().saturating_sub(taken + 2);
     let mut table = list(&["stage", "version", "error", "what it teaches"]);
     for (row, (stage, _)) in rows.into_iter().zip(stages) {
-        table.add_row(row.into_iter().chain([beginning(stage.teaches, room.max(15))]));
+        table.add_row(row.into_iter().chain([shortened(stage.teaches, room.max(15))]));
     }
     let text = table.to_string();
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
@@ -271,7 +271,7 @@ fn every_version(versions: &[Checked], is_timed: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{beginning, in_words};
+    use super::{in_words, shortened};
 
     #[test]
     fn errors_are_told_as_parts_of_what_is_allowed() {
@@ -284,9 +284,9 @@ mod tests {
     #[test]
     fn a_text_begins_with_whole_clauses() {
         let text = "grids, warps and blocks: a vector, a row";
-        assert_eq!(beginning(text, 40), text);
-        assert_eq!(beginning(text, 39), "grids, warps and blocks: a vector");
-        assert_eq!(beginning(text, 24), "grids, warps and blocks");
-        assert_eq!(beginning(text, 15), "grids, warps…");
+        assert_eq!(shortened(text, 40), text);
+        assert_eq!(shortened(text, 39), "grids, warps and blocks: a vector");
+        assert_eq!(shortened(text, 24), "grids, warps and blocks");
+        assert_eq!(shortened(text, 15), "grids, warps…");
     }
 }

@@ -152,7 +152,7 @@ fn listing(report: &Report<'_>, file: &str) -> Markup {
                             @for (_, line) in &accesses { (bar(report, line)) }
                         }
                         span.no { (index + 1) }
-                        code { (coloured(text)) }
+                        code { (highlight_code(text)) }
                     }
                     @for (number, line) in accesses { (access(report, line, number)) }
                 }
@@ -163,7 +163,7 @@ fn listing(report: &Report<'_>, file: &str) -> Markup {
 
 /// A line's share of the cost: the part that is needed, and the excess.
 fn bar(report: &Report<'_>, line: &Line) -> Markup {
-    let total = report.total_cost(line.operation).max(1) as f64;
+    let total = report.total_in_unit_of(line.operation).max(1) as f64;
     let percent = |part: u64| (1000.0 * part as f64 / total).round() / 10.0;
     html! {
         @if !unit(line.operation).is_empty() {
@@ -195,7 +195,7 @@ fn access(report: &Report<'_>, line: &Line, number_of: usize) -> Markup {
 
 fn figures(report: &Report<'_>, line: &Line) -> Markup {
     let (c, place) = (&line.counts, Place::of(&line.place));
-    let share = 100.0 * c.cost as f64 / report.total_cost(line.operation).max(1) as f64;
+    let share = 100.0 * c.cost as f64 / report.total_in_unit_of(line.operation).max(1) as f64;
     html! {
         span.operation { (line.operation.name()) }
         @if unit(line.operation).is_empty() {
@@ -213,7 +213,7 @@ fn figures(report: &Report<'_>, line: &Line) -> Markup {
 }
 
 /// Code, and its comment dimmed.
-fn coloured(text: &str) -> Markup {
+fn highlight_code(text: &str) -> Markup {
     let (code, comment) = text.split_at(text.find("//").unwrap_or(text.len()));
     html! { (code) @if !comment.is_empty() { span.comment { (comment) } } }
 }

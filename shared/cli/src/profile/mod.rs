@@ -53,7 +53,7 @@ impl Report<'_> {
     }
 
     /// Sectors, or wavefronts: the sum over all lines that count in the unit of this one.
-    pub(crate) fn total_cost(&self, operation: Operation) -> u64 {
+    pub(crate) fn total_in_unit_of(&self, operation: Operation) -> u64 {
         self.lines().filter(|l| unit(l.operation) == unit(operation)).map(|l| l.counts.cost).sum()
     }
 

@@ -9,7 +9,7 @@ use crate::Kind::{Init, Race};
 use crate::kernels::BEYOND;
 
 /// What no tool of compute-sanitizer looks at: integers in registers, and memory that is taken for constant.
-pub fn beyond() -> Vec<Case> {
+pub fn cases_beyond_sanitizer() -> Vec<Case> {
     let file = File(&BEYOND);
     let counted = || [In(INT, ramp(16)), Out(INT, 32), I32(16)];
     vec![

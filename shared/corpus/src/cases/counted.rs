@@ -10,7 +10,7 @@ const N: usize = 4096;
 const F32: DType = DType::F32;
 
 /// Small integers, exact in every type.
-fn small(len: usize) -> Vec<f64> {
+fn small_integers(len: usize) -> Vec<f64> {
     of(len, |i| (7 * i + i / 13) % 64)
 }
 
@@ -22,7 +22,7 @@ fn pick(x: &[f64], index: impl Fn(usize) -> usize) -> Vec<f64> {
 pub fn counted() -> Vec<Case> {
     let file = File(&COUNTED);
     let n = Arg::I32(N as i32);
-    let (x, wide) = (small(N), small(2 * N + 1));
+    let (x, wide) = (small_integers(N), small_integers(2 * N + 1));
     let input = |dtype, x: &[f64]| Arg::In(dtype, x.to_vec());
     let blocks = grid(N as u32 / 256, 256);
     let moved = |name, dtype, x: &[f64], expect: Vec<f64>| {
@@ -32,7 +32,7 @@ pub fn counted() -> Vec<Case> {
         file.right(name, launch, [input(dtype, x), Arg::Out(dtype, expect.len())], [expect])
     };
     let quads = |launch: Launch, name, expect: &dyn Fn(usize) -> usize| {
-        let all = small(4 * N);
+        let all = small_integers(4 * N);
         let moved =
             of(4 * N, |i| expect(i / 4) * 4 + i % 4).iter().map(|&i| all[i as usize]).collect();
         (launch, name, all.clone(), moved)
@@ -45,7 +45,12 @@ pub fn counted() -> Vec<Case> {
         moved("copy_double", DType::F64, &x, x.clone()),
         moved("read_columns", F32, &x, pick(&x, |i| i % 32 * 32 + i / 32 % 32 + i / 1024 * 1024)),
         moved("read_one", F32, &x, pick(&x, |i| i / 32)),
-        moved("copy_even", F32, &x, of(N, |i| i).iter().map(|&i| even(&x, i as usize)).collect()),
+        moved(
+            "copy_even",
+            F32,
+            &x,
+            of(N, |i| i).iter().map(|&i| value_if_even(&x, i as usize)).collect(),
+        ),
     ];
     let index = of(N, |i| (i * 2741 + 17) % N);
     cases.push(file.right(
@@ -92,7 +97,7 @@ pub fn counted() -> Vec<Case> {
         ("ldmatrix_dense", &(|w: usize, r: usize| 32 * w + r) as &dyn Fn(usize, usize) -> usize),
         ("ldmatrix_column", &|w, r| r * 8 + w),
     ] {
-        let all = small(4 * N);
+        let all = small_integers(4 * N);
         let expect = (0..4 * N).map(|i| {
             let (block, thread, matrix) = (i / 1024, i % 1024 / 4, i % 4);
             let (warp, lane) = (thread / 32, thread % 32);
@@ -115,6 +120,6 @@ pub fn counted() -> Vec<Case> {
 }
 
 /// Only the even ones are copied.
-fn even(x: &[f64], i: usize) -> f64 {
+fn value_if_even(x: &[f64], i: usize) -> f64 {
     if i.is_multiple_of(2) { x[i] } else { f64::NAN }
 }

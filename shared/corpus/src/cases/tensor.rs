@@ -9,7 +9,7 @@ use crate::Kind::{Init, Memory, Race, Sync};
 use crate::kernels::TENSOR;
 
 /// Small integers, exact in every type, and so are their products and sums.
-fn small(len: usize, step: usize) -> Vec<f64> {
+fn small_integers(len: usize, step: usize) -> Vec<f64> {
     of(len, |i| (step * i + i / 7) % 9)
 }
 
@@ -42,14 +42,14 @@ pub(super) fn cases() -> Vec<Case> {
         ("mma_product<__nv_bfloat16>", BF16, 16),
         ("mma_product<float>", F32, 8),
     ] {
-        let (a, b) = (small(16 * depth, 5), small(8 * depth, 4));
+        let (a, b) = (small_integers(16 * depth, 5), small_integers(8 * depth, 4));
         let expect = product(&a, &b, depth).iter().map(|c| c + 1.0).collect();
         cases.push(file.right(name, warp, [In(dtype, a), In(dtype, b), Out(F32, 128)], [expect]));
     }
     for (name, dtype, depth) in
         [("wmma_half", F16, 32), ("wmma_bfloat", BF16, 32), ("wmma_tf32", F32, 16)]
     {
-        let (a, b) = (small(16 * depth, 5), small(16 * depth, 4));
+        let (a, b) = (small_integers(16 * depth, 5), small_integers(16 * depth, 4));
         let once = product(&a, &b, depth).into_iter().map(|c| 2.0 * c + 1.0);
         let expect = once.collect::<Vec<_>>().repeat(4);
         let (at, bt) = (transposed(&a, depth), transposed(&b, 16));
@@ -61,7 +61,7 @@ pub(super) fn cases() -> Vec<Case> {
     let turned = transposed(&sums, 16);
     cases.push(file.right("wmma_sums", warp, [In(F32, sums), Out(F32, 256)], [turned]));
 
-    let input = || In(F16, small(256, 3));
+    let input = || In(F16, small_integers(256, 3));
     let words = || In(UINT, of(32, |i| 0x3c00 + i));
     cases.extend([
         file.bug(Race, "ldmatrix_before_syncwarp", warp, [input(), Out(F32, 32)]),
@@ -73,7 +73,7 @@ pub(super) fn cases() -> Vec<Case> {
         file.bug(Sync, "mma_by_half_a_warp", warp, [words(), Out(F32, 32), I32(16)]).may_hang(),
         file.bug(Sync, "mma_after_exit", warp, [words(), Out(F32, 20), I32(20)]).may_hang(),
         file.bug(Sync, "mma_apart", warp, [words(), Out(F32, 32), I32(16)]).may_hang(),
-        file.bug(Memory, "wmma_misaligned", warp, [In(F16, small(260, 3)), Out(F32, 256)]),
+        file.bug(Memory, "wmma_misaligned", warp, [In(F16, small_integers(260, 3)), Out(F32, 256)]),
         file.bug(Race, "wmma_store_before_barrier", grid(1, 64), [input(), Out(F32, 256)]),
     ]);
     cases

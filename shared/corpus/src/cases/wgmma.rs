@@ -75,7 +75,7 @@ fn slots(steps: &[(Matrix, Matrix)]) -> crate::Arg {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    [registers(), stored(), loaded(), apart()].concat()
+    [registers(), stored(), loaded(), divergent_warps()].concat()
 }
 
 /// What the threads do with sums and with A in registers.
@@ -237,7 +237,7 @@ fn loaded() -> Vec<Case> {
 }
 
 /// Warps that do not do the same, or leave.
-fn apart() -> Vec<Case> {
+fn divergent_warps() -> Vec<Case> {
     let file = File(&WGMMA);
     let block = grid(1, 128);
     let (a, b) = (Matrix::new(64, 32, 0), Matrix::new(8, 32, 1));

@@ -83,7 +83,7 @@ template <class T, int KEY, int PARTS = 1> class State {
 
     // What one walk adds to the state, as its accumulators lie: KEY / 2 of each of 128 threads.
     static constexpr int PART = KEY * PANEL;
-    __device__ __forceinline__ void leave(float* part) const {
+    __device__ __forceinline__ void store_part(float* part) const {
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) part[n * 128 + threadIdx.x % 128] = c[n];
     }

@@ -51,7 +51,7 @@ impl BlockCheck {
         let (Some(made), index) = (record.made, thread.index()) else { return };
         let place = self.launch.places.number(pc);
         let me = thread.who.at(kind, self.clock.stamp(index), place).of_bytes(0xF);
-        if !self.clock.ordered(made, me) {
+        if !self.clock.is_ordered(made, me) {
             let space = self.find(address).map_or(Space::Static, |found| found.1);
             // Names are of places in this block's memory.
             let conflict = Conflict { with: made, formal: None, if_observed: None };
@@ -93,7 +93,7 @@ impl BlockCheck {
     ) -> Result<(), Fatal> {
         let launch = &mut *self.launch;
         let place = launch.places.number(pc);
-        let complete = outcome.map_err(|misuse| self.misused(thread, address, misuse, pc))?;
+        let complete = outcome.map_err(|misuse| self.report_misuse(thread, address, misuse, pc))?;
         let launch = &mut *self.launch;
         let Some(record) = launch.mbarriers.get_mut(&address) else { return Ok(()) };
         let near = record.block == self.block;
@@ -136,7 +136,7 @@ impl BlockCheck {
         let issuer = Cell::who(flight.issuer, self.block);
         if let Some(rank) = self.exited_member(flight.target()) {
             let me = issuer.at(Kind::AsyncWrite, 0, place);
-            return Err(self.absent(rank, true, flight.bytes, me));
+            return Err(self.report_absent_block(rank, true, flight.bytes, me));
         }
         let launch = &mut *self.launch;
         let Some(record) = launch.mbarriers.get_mut(&flight.barrier) else { return Ok(()) };
@@ -302,7 +302,7 @@ impl BlockCheck {
 
     /// A finding about a use of a barrier by `thread`.
     #[cold]
-    pub(crate) fn misused(
+    pub(crate) fn report_misuse(
         &mut self,
         thread: &Thread,
         address: usize,
@@ -359,7 +359,7 @@ impl BlockCheck {
 
     /// A thread that exits while its bulk copy may still read shared memory.
     #[cold]
-    pub(crate) fn unread(&mut self, thread: &Thread, from: usize, pc: usize) -> Fatal {
+    pub(crate) fn report_unread_copy(&mut self, thread: &Thread, from: usize, pc: usize) -> Fatal {
         let launch = &mut *self.launch;
         let place = launch.places.number(pc);
         let name = match self.locate(from) {

@@ -44,7 +44,7 @@ impl BlockCheck {
     fn constant_was_written(&mut self, granule: &Granule, me: Cell, (at, len): (usize, usize)) {
         let write = of_these(granule, me, |c| c.kind().writes());
         // Else it is a race, and no more.
-        if write.is_some_and(|write| !self.clock.ordered(write, me)) {
+        if write.is_some_and(|write| !self.clock.is_ordered(write, me)) {
             return;
         }
         let name = self.launch.name(Space::Global, at, &self.shared);
@@ -63,7 +63,7 @@ impl BlockCheck {
     #[inline(never)]
     pub(super) fn constant_written(&mut self, granule: &Granule, me: Cell, at: (usize, usize)) {
         let read = of_these(granule, me, |c| c.kind() == Kind::Read);
-        if read.is_some_and(|read| !self.clock.ordered(read, me)) {
+        if read.is_some_and(|read| !self.clock.is_ordered(read, me)) {
             return;
         }
         let name = self.launch.name(Space::Global, at.0, &self.shared);

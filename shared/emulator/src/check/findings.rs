@@ -72,7 +72,7 @@ impl BlockCheck {
     }
 
     #[cold]
-    pub(super) fn misaligned(
+    pub(super) fn report_misaligned(
         &mut self,
         address: usize,
         len: usize,
@@ -234,7 +234,13 @@ impl BlockCheck {
     }
 
     #[cold]
-    pub(super) fn outside(&mut self, address: usize, len: usize, space: Space, me: Cell) -> Fatal {
+    pub(super) fn report_outside(
+        &mut self,
+        address: usize,
+        len: usize,
+        space: Space,
+        me: Cell,
+    ) -> Fatal {
         let launch = &mut *self.launch;
         let names = launch.module().names();
         let distance = |start: usize, bytes: usize| {
@@ -273,7 +279,7 @@ impl BlockCheck {
                 let (start, bytes) = self.shared.dynamic;
                 beyond(None, "dynamic shared memory", start, bytes)
             }
-            Space::Module | Space::Global => match launch.arena.whose(address) {
+            Space::Module | Space::Global => match launch.arena.owner_of(address) {
                 Whose::Freed(base, bytes) => {
                     (kind, fix) =
                         (What::UseAfterFree, "keep the buffer alive until the kernel has run");
@@ -323,7 +329,13 @@ impl BlockCheck {
 
     /// Shared memory of block `rank` of the cluster, when that block is not there.
     #[cold]
-    pub(super) fn absent(&mut self, rank: u32, exited: bool, len: usize, me: Cell) -> Fatal {
+    pub(super) fn report_absent_block(
+        &mut self,
+        rank: u32,
+        exited: bool,
+        len: usize,
+        me: Cell,
+    ) -> Fatal {
         let (state, fix) = if exited {
             ("has exited", "let all blocks of the cluster meet before one returns")
         } else {
@@ -338,7 +350,7 @@ impl BlockCheck {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn unwritten(&mut self, address: usize, len: usize, space: Space, me: Cell) {
+    pub(super) fn report_unwritten(&mut self, address: usize, len: usize, space: Space, me: Cell) {
         let launch = &mut *self.launch;
         if let Some(finding) = launch.uninitialised.get_mut(&me.place()) {
             finding.count += 1;
@@ -464,7 +476,7 @@ impl BlockCheck {
 
     /// A plain write that an asynchronous access may not see.
     #[cold]
-    pub(super) fn unfenced(
+    pub(super) fn report_unfenced(
         &mut self,
         (address, len, space): (usize, usize, Space),
         write: Cell,
@@ -556,7 +568,7 @@ impl BlockCheck {
             self.local(thread, &stored);
         } else if self.suspects && bytes >= 4 {
             if is_near_pattern(&now[..bytes]) {
-                self.grown(thread, &stored)
+                self.note_grown_value(thread, &stored)
             } else {
                 self.launch.stored_others[usize::from(stored.place)] = true
             }
@@ -566,7 +578,7 @@ impl BlockCheck {
     /// What is stored may have grown from a local variable without a value. It is told in the end, if this place
     /// has stored nothing else: numbers that are near the pattern by chance have others among them.
     #[cold]
-    fn grown(&mut self, thread: &Thread, stored: &Stored) {
+    fn note_grown_value(&mut self, thread: &Thread, stored: &Stored) {
         if self.launch.stored_others[usize::from(stored.place)] {
             return;
         }
@@ -740,11 +752,11 @@ impl BlockCheck {
     pub(crate) fn masks_differ(&mut self, thread: &Thread, own: Operand, lane: usize, mask: u32) {
         let message = format!(
             "{} with mask {:#010x} names lane {lane}, which came to it with mask {mask:#010x}",
-            own.op.name(),
+            own.op.cuda_name(),
             own.mask
         );
         let fix = "all lanes that a mask names must pass the same mask";
-        self.at_collective(thread, What::BadCollective, message, fix, own.op.name());
+        self.at_collective(thread, What::BadCollective, message, fix, own.op.cuda_name());
     }
 
     /// A shuffle that reads a lane which does not take part.

@@ -359,7 +359,7 @@ impl LaunchCheck {
             }
         }
         // Who waits for the data itself needs no order.
-        for index in self.messages.awaited(&self.polls) {
+        for index in self.messages.findings_waited_for(&self.polls) {
             if let Some(finding) = self.findings.get_mut(index) {
                 finding.count = 0;
             }
@@ -457,7 +457,7 @@ impl LaunchCheck {
                     None => format!("the __device__ variable at {address:#x}"),
                 }
             }
-            Space::Global => match self.arena.whose(address) {
+            Space::Global => match self.arena.owner_of(address) {
                 Whose::Live(a) => self.name_in(a.base, a.len, address),
                 _ => format!("address {address:#x}"),
             },
@@ -501,7 +501,7 @@ impl LaunchCheck {
         const FAR: usize = 1 << 20;
         let mut others: Vec<(usize, &str, usize, usize)> = Vec::new();
         for &(index, pointer) in &self.pointers {
-            let Whose::Live(a) = self.arena.whose(pointer) else { continue };
+            let Whose::Live(a) = self.arena.owner_of(pointer) else { continue };
             let (distance, side) = match address.checked_sub(a.base) {
                 Some(offset) => (offset.saturating_sub(a.len), "past the end"),
                 None => (a.base - address, "before the start"),

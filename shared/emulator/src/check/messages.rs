@@ -44,7 +44,7 @@ struct Write {
 
 impl Write {
     /// Whether the writer of the other, when it wrote that, had this behind it.
-    fn before(&self, flag: &Self) -> bool {
+    fn is_published_before(&self, flag: &Self) -> bool {
         self.by.same_thread(flag.by) && self.number < flag.number
             || self.by.same_block(flag.by) && self.by.stamp() < flag.epoch
     }
@@ -78,7 +78,7 @@ impl Messages {
     }
 
     /// Findings of data that a loop waits for after all, by the places of such reads.
-    pub(super) fn awaited(&self, polls: &HashSet<u16>) -> Vec<usize> {
+    pub(super) fn findings_waited_for(&self, polls: &HashSet<u16>) -> Vec<usize> {
         let found = self.found.iter().filter(|((_, read), _)| polls.contains(read));
         found.map(|(_, &index)| index).collect()
     }
@@ -112,7 +112,7 @@ impl BlockCheck {
         }
         let Some(&write) = launch.messages.writes.get(&address) else { return };
         // What lanes of a warp do is told otherwise.
-        if write.by.same_warp(me) || self.clock.ordered(write.by, me) {
+        if write.by.same_warp(me) || self.clock.is_ordered(write.by, me) {
             return;
         }
         let Some((granule, space)) = self.remembered(address) else { return };
@@ -129,7 +129,9 @@ impl BlockCheck {
         }
         let Some(seen) = seen.get(&blocks) else { return };
         let announces = |((_, flag), seen): &(&(u32, usize), &Seen)| {
-            *flag != address && write.before(&seen.write) && self.clock.ordered(seen.read, me)
+            *flag != address
+                && write.is_published_before(&seen.write)
+                && self.clock.is_ordered(seen.read, me)
         };
         let flags = || seen.iter().filter(announces);
         // What a fence has published, whoever reads on has it from who has seen the flag.

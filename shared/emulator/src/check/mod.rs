@@ -153,7 +153,7 @@ impl BlockCheck {
         let launch = unsafe { LaunchHandle::new(launch) };
         let static_bytes = launch.module().names().static_bytes.clone();
         Self {
-            arena: launch.arena.range(),
+            arena: launch.arena.base_and_size(),
             pending: launch.counters.as_ref().map(|_| Pending::new(threads)),
             overlaps: launch.overlaps,
             looks_alone: launch.counters.is_none() && !launch.overlaps && !launch.has_twins,
@@ -244,7 +244,7 @@ impl BlockCheck {
         };
         let (fixed, dynamic, arena) = (self.shared.fixed, self.shared.dynamic, launch.arena);
         let names = launch.kernel.module().names();
-        pending.flush(counters, |address| match arena.whose(address) {
+        pending.flush(counters, |address| match arena.owner_of(address) {
             Whose::Live(a) => a.base,
             _ if address.wrapping_sub(fixed.0) < fixed.1 => {
                 let array = names.array_at(address - fixed.0);
@@ -316,7 +316,7 @@ impl BlockCheck {
         }
         let place = self.launch.places.number(pc);
         let me = thread.who.at(Kind::Read, 0, place);
-        Err(self.misaligned(address, len, space, me))
+        Err(self.report_misaligned(address, len, space, me))
     }
 
     /// Looks at an address that must be a multiple of `alignment`, however much of it is used.
@@ -336,7 +336,7 @@ impl BlockCheck {
         let space = self.locate(address).map_or(Space::Global, |located| located.1);
         let me = thread.who.at(kind, 0, self.launch.places.number(pc));
         if !self.place_on_gpu(address, space).is_multiple_of(alignment) {
-            return Err(self.misaligned(address, alignment, space, me));
+            return Err(self.report_misaligned(address, alignment, space, me));
         }
         if space == Space::Static {
             let byte = self.shared.static_byte(address - self.shared.fixed.0);
@@ -434,7 +434,7 @@ impl BlockCheck {
         // `away`: from memory of another block to the same place in this one's.
         let (granule, space, generation, away) = match self.locate(address) {
             Some((granule, space, generation)) => (granule, space, generation, 0),
-            None => match self.elsewhere(thread, address, len, (kind, how), pc)? {
+            None => match self.access_elsewhere(thread, address, len, (kind, how), pc)? {
                 Some(found) => found,
                 None => return Ok(()),
             },
@@ -460,7 +460,7 @@ impl BlockCheck {
             _ => aligned % len,
         };
         if how.whole && beyond != 0 {
-            return Err(self.misaligned(here(address), len, space, me));
+            return Err(self.report_misaligned(here(address), len, space, me));
         }
         if how.whole && declared < len {
             self.aligned_by_luck(here(address), (len, declared), me);
@@ -488,10 +488,10 @@ impl BlockCheck {
             }
             let bytes = bytes_mask(offset, part);
             if bytes & !shadow.exists() != 0 {
-                return Err(self.outside(here(at), len, space, me));
+                return Err(self.report_outside(here(at), len, space, me));
             }
             if (!kind.writes() || how.updates) && bytes & !shadow.init() != 0 {
-                self.unwritten(here(at), len, space, me);
+                self.report_unwritten(here(at), len, space, me);
             }
             shadow.mark(bytes, marks);
             if kind.writes() && shadow.constant() & bytes != 0 {
@@ -554,11 +554,11 @@ impl BlockCheck {
                 && !c.kind().in_flight()
                 && c.kind() != Kind::Landed
                 && !c.by_agent()
-                && self.clock.ordered(**c, me) // else it is a race
-                && !self.clock.proxied(**c, me.thread(), shared)
+                && self.clock.is_ordered(**c, me) // else it is a race
+                && !self.clock.is_seen_by_proxy(**c, me.thread(), shared)
         };
         if let Some(&write) = granule.cells.iter().find(plain) {
-            self.unfenced(at, write, me);
+            self.report_unfenced(at, write, me);
         }
     }
 
@@ -605,7 +605,7 @@ impl BlockCheck {
     #[inline(never)]
     fn remember_read_behind(&self, cells: &mut [Cell; 3], me: Cell) -> bool {
         let [write, first, second] = cells;
-        let ordered = |c: &Cell| !c.kind().in_flight() && self.clock.ordered(*c, me);
+        let ordered = |c: &Cell| !c.kind().in_flight() && self.clock.is_ordered(*c, me);
         if !ordered(write) {
             return false;
         }
@@ -624,7 +624,7 @@ impl BlockCheck {
     fn remember_write(&self, cells: &mut [Cell; 3], me: Cell) -> bool {
         let over = |c: &Cell| self.clock.over(*c, me);
         let ordered =
-            |c: &Cell| *c == Cell::NONE || !c.kind().in_flight() && self.clock.ordered(*c, me);
+            |c: &Cell| *c == Cell::NONE || !c.kind().in_flight() && self.clock.is_ordered(*c, me);
         let free = cells.iter().all(over) || cells.iter().all(ordered);
         if free {
             *cells = [me, Cell::NONE, Cell::NONE];
@@ -653,7 +653,7 @@ impl BlockCheck {
             let ordered = if cell.kind().in_flight() {
                 how.lands && cell.same_thread(me)
             } else {
-                self.clock.ordered(*cell, me)
+                self.clock.is_ordered(*cell, me)
             };
             let of_volatile =
                 if ordered { None } else { volatile_conflict(*cell, me, how, &before) };
@@ -752,8 +752,9 @@ impl BlockCheck {
             return Some(found);
         }
         // Another one may not be.
-        let races =
-            |c: &&Cell| meets(c) && c.kind().conflicts(me.kind()) && !self.clock.ordered(**c, me);
+        let races = |c: &&Cell| {
+            meets(c) && c.kind().conflicts(me.kind()) && !self.clock.is_ordered(**c, me)
+        };
         match before.iter().filter(races).find(|c| !c.same_block(me) || !is_formal(**c)) {
             Some(&with) => Some(Conflict { with, formal: None, if_observed: None }),
             None => Some(Conflict { formal: Some(Formal::Twin), ..found }),
@@ -778,7 +779,7 @@ impl BlockCheck {
     fn resets(&self, before: &[Cell; 3], me: Cell) -> bool {
         let of_these = |c: &&Cell| c.bytes() & me.bytes() != 0;
         let own = |c: &Cell| c.kind() == Kind::StrongWrite && c.same_thread(me);
-        let harmless = |c: &Cell| c.kind() == Kind::StrongWrite || self.clock.ordered(*c, me);
+        let harmless = |c: &Cell| c.kind() == Kind::StrongWrite || self.clock.is_ordered(*c, me);
         let mut all = before.iter().filter(of_these);
         me.kind() == Kind::Write && all.clone().any(own) && all.all(harmless)
     }
@@ -796,7 +797,7 @@ impl BlockCheck {
 
     /// The thread has tested by a compare-and-swap what it has read before: what it read plainly was only a guess.
     #[cold]
-    pub(crate) fn compared(&mut self, thread: &Thread, address: usize) {
+    pub(crate) fn note_compared(&mut self, thread: &Thread, address: usize) {
         let Some((granule, ..)) = self.locate(address) else { return };
         // SAFETY: the access that was looked at located it.
         let cells = unsafe { (*granule).cells };
@@ -848,7 +849,7 @@ impl BlockCheck {
             Space::Module => (INIT_ALL, INIT_ALL),
             Space::Global => {
                 let cached = launch.last.filter(|a| (a.base..a.base + a.len).contains(&at));
-                let allocation = cached.or_else(|| match launch.arena.whose(at) {
+                let allocation = cached.or_else(|| match launch.arena.owner_of(at) {
                     Whose::Live(a) => Some(a),
                     _ => None,
                 });
@@ -873,7 +874,7 @@ impl BlockCheck {
     /// An address that is in none of the watched regions.
     #[cold]
     #[inline(never)]
-    fn elsewhere(
+    fn access_elsewhere(
         &mut self,
         thread: &mut Thread,
         address: usize,
@@ -914,11 +915,11 @@ impl BlockCheck {
         let index = thread.index();
         let place = launch.places.number(pc);
         let me = Cell::new(kind, index, self.block, self.clock.stamp(index), place);
-        Err(self.outside(address, len, Space::Global, me))
+        Err(self.report_outside(address, len, Space::Global, me))
     }
 
     /// How far this block's shared memory lies from that of a block of the cluster which has this address.
-    fn away(&self, member: &Member, address: usize) -> Option<usize> {
+    fn offset_in_other_block(&self, member: &Member, address: usize) -> Option<usize> {
         let home = |there: (usize, usize), here: (usize, usize)| {
             (address.wrapping_sub(there.0) < there.1).then(|| here.0.wrapping_sub(there.0))
         };
@@ -933,7 +934,8 @@ impl BlockCheck {
     fn at_home(&self, address: usize) -> usize {
         let Some(cluster) = &self.cluster else { return address };
         let members = (0..cluster.size()).filter_map(|rank| cluster.member(rank));
-        let away = members.into_iter().find_map(|member| self.away(member, address));
+        let away =
+            members.into_iter().find_map(|member| self.offset_in_other_block(member, address));
         address.wrapping_add(away.unwrap_or(0))
     }
 
@@ -952,12 +954,12 @@ impl BlockCheck {
             if std::ptr::eq(member.shadow, &raw const self.shared) {
                 continue;
             }
-            let Some(away) = self.away(member, address) else { continue };
+            let Some(away) = self.offset_in_other_block(member, address) else { continue };
             let exited = member.exited.load(Ordering::Relaxed);
             let place = self.launch.places.number(pc);
             let me = thread.who.at(kind, self.clock.stamp(thread.index()), place);
             if exited || !self.met {
-                return Err(self.absent(rank, exited, len, me));
+                return Err(self.report_absent_block(rank, exited, len, me));
             }
             // SAFETY: the other block's runner lives until all of the cluster have ended, and one OS
             // thread at a time runs a checked launch.

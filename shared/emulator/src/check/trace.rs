@@ -110,7 +110,7 @@ impl BlockCheck {
             Space::Module => (Array::default(), launch.module().offset(address)),
             Space::Global => {
                 let parameters = names.parameters(launch.kernel.function());
-                let (base, len) = match launch.arena.whose(address) {
+                let (base, len) = match launch.arena.owner_of(address) {
                     Whose::Live(a) => (a.base, a.len),
                     _ => (address, 0),
                 };

@@ -295,18 +295,18 @@ fn multiply(a: &[f32], b: &[f32], depth: usize) -> Vec<f64> {
         // SAFETY: the processor has it.
         return unsafe { multiply_avx2(a, b, depth) };
     }
-    multiply_columns(a, b, depth)
+    multiply_by_transposed(a, b, depth)
 }
 
 /// Four columns at a time; the order of each sum is the same.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn multiply_avx2(a: &[f32], b: &[f32], depth: usize) -> Vec<f64> {
-    multiply_columns(a, b, depth)
+    multiply_by_transposed(a, b, depth)
 }
 
 #[inline(always)]
-fn multiply_columns(a: &[f32], b: &[f32], depth: usize) -> Vec<f64> {
+fn multiply_by_transposed(a: &[f32], b: &[f32], depth: usize) -> Vec<f64> {
     let columns = b.len() / depth;
     // A row of B after the other, as the columns of A are taken.
     let mut rows = vec![0f64; b.len()];

@@ -110,7 +110,7 @@ pub(super) fn touch(thread: &mut Running, address: usize, kind: Kind, in_copy: b
 fn misuse(thread: &mut Running, address: usize, misuse: Misuse) -> ! {
     let pc = thread.pc();
     let finding = match thread.check() {
-        Some((check, thread)) => check.misused(thread, address, misuse, pc),
+        Some((check, thread)) => check.report_misuse(thread, address, misuse, pc),
         None => Box::new(misuse.finding("an mbarrier")),
     };
     thread.fail(Fault::Found(finding))
@@ -152,7 +152,7 @@ pub(super) fn mbarrier_fence_init(thread: &mut Running) {
 
 pub(super) fn mbarrier_invalidate(thread: &mut Running, barrier: *mut c_void) {
     let address = barrier as usize;
-    initialised(thread, address);
+    wait_until_initialised(thread, address);
     let how = How { whole: true, mbarrier: true, ..How::default() };
     let pc = thread.pc();
     thread.look_at(address, 8, Kind::Write, how, pc);
@@ -165,7 +165,7 @@ pub(super) fn mbarrier_invalidate(thread: &mut Running, barrier: *mut c_void) {
 
 /// Waits until somebody has made it a barrier. If nobody does, that is what is wrong; if somebody does
 /// later, then nothing has ordered the two, which the checks see.
-pub(super) fn initialised(thread: &mut Running, address: usize) {
+pub(super) fn wait_until_initialised(thread: &mut Running, address: usize) {
     aligned(thread, address);
     loop {
         // SAFETY: it is aligned, and a stray address traps in the thread that has it, as any of a kernel does.
@@ -197,7 +197,7 @@ pub(super) fn mbarrier_arrive(
 ) {
     let address = barrier as usize;
     let scope = scope_of(thread, scope);
-    initialised(thread, address);
+    wait_until_initialised(thread, address);
     touch(thread, address, Kind::StrongWrite, false);
     // SAFETY: it is a barrier, as was just seen, and one thread of a block runs at a time.
     let outcome = unsafe { mbarrier::arrive(address, arrivals, expected) };
@@ -234,7 +234,7 @@ pub(super) fn mbarrier_try_wait(
     let address = barrier as usize;
     let gives_up = scope & abi::GIVES_UP != 0;
     let scope = scope_of(thread, scope & !abi::GIVES_UP);
-    initialised(thread, address);
+    wait_until_initialised(thread, address);
     touch(thread, address, Kind::StrongRead, false);
     // SAFETY: it is a barrier, as was just seen, and one thread of a block runs at a time.
     let test = || unsafe { mbarrier::test(address, parity & 1) };
@@ -300,7 +300,7 @@ pub(super) fn store_async(
     barrier: *mut c_void,
 ) {
     let (to, bytes, barrier) = (to as usize, bytes as usize, barrier as usize);
-    initialised(thread, barrier);
+    wait_until_initialised(thread, barrier);
     let how = How { whole: true, ..How::default() };
     let pc = thread.pc();
     thread.look_at(to, bytes, Kind::AsyncWrite, how, pc);
@@ -352,7 +352,7 @@ pub(super) fn bulk_copy(
     if barrier == 0 {
         return join(thread, to, from, bytes, how, false);
     }
-    initialised(thread, barrier);
+    wait_until_initialised(thread, barrier);
     thread.look_at(from, bytes, Kind::AsyncRead, how, pc);
     thread.look_at(to, bytes, Kind::AsyncWrite, how, pc);
     touch(thread, barrier, Kind::StrongWrite, true);

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::asynchronous::{initialised, join, send, touch};
+use super::asynchronous::{join, send, touch, wait_until_initialised};
 use super::map_shared;
 use crate::abi;
 use crate::access::{How, Kind};
@@ -122,7 +122,7 @@ fn moves(
 }
 
 fn load(thread: &mut Running, map: &TensorMap, moves: &[Move], barrier: usize) {
-    initialised(thread, barrier);
+    wait_until_initialised(thread, barrier);
     let how = How { proxy: true, ..How::default() };
     let pc = thread.pc();
     for m in moves {

@@ -7,7 +7,7 @@ use lab_harness::{Binding, Error, Tensor, Tensors};
 use lab_layers::{Documents, HeadLoss, Memory, Tape};
 use lab_training::Step as _;
 
-use crate::step::{Share, TARGETS, add_data, add_windows};
+use crate::step::{Share, TARGETS, add_tokens_and_targets, add_windows};
 use crate::store::{Store, WEIGHTS, upload};
 use crate::{Config, Model, Tokens, Trainer};
 
@@ -218,7 +218,7 @@ fn planned(
     add_head: AddHead<'_>,
 ) -> Result<Planned, Error> {
     let mut plan = Plan::new(device);
-    let data = add_data(&mut plan, tokens, false);
+    let data = add_tokens_and_targets(&mut plan, tokens, false);
     let order = plan.state_of_zeros(ORDER, DType::I32, &[batch]);
     let counts = plan.zeros(DType::I64, 2 * COUNTS);
     let (weights, int8) = store.add(&mut plan, dtype);

@@ -145,7 +145,11 @@ pub(crate) struct Windows {
 }
 
 /// Tokens and their targets, as inputs of a plan: where none has one of its own, the next token.
-pub(crate) fn add_data(plan: &mut Plan, tokens: usize, has_targets: bool) -> [Slot; 2] {
+pub(crate) fn add_tokens_and_targets(
+    plan: &mut Plan,
+    tokens: usize,
+    has_targets: bool,
+) -> [Slot; 2] {
     let ids = plan.input(TOKENS, DType::I32, &[tokens]);
     let wanted = if has_targets {
         plan.input(TARGETS, DType::I32, &[tokens])
@@ -344,7 +348,7 @@ fn plan(
     let steps = windows.div_ceil(of_step);
     let mut plan = Plan::new(device);
     let len = parameters.len();
-    let data = add_data(&mut plan, tokens, has_targets);
+    let data = add_tokens_and_targets(&mut plan, tokens, has_targets);
     // What begins with zeros is made so where it lies: no host need have it.
     let mut zeros = |name: &str, dtype, len: usize| plan.state_of_zeros(name, dtype, &[len]);
     let order = zeros("order", DType::I32, windows);

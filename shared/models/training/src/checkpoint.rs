@@ -208,7 +208,7 @@ impl<M: Trained> Checkpoint<M> {
     /// The same without parameters and moments: before its first step, a training is what its configuration says. The file of it
     /// is small. A training goes on from it ([`Checkpoint::read_to_resume`]); a model it is not.
     #[must_use]
-    pub fn beginning(self) -> Self {
+    pub fn without_tensors(self) -> Self {
         let [parameters, first, second, states] = [(); 4].map(|()| Tensors::new());
         Self { parameters, first, second, states, ..self }
     }

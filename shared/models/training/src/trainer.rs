@@ -675,14 +675,14 @@ impl<S: Step + 'static> Trainer<S> {
     ///
     /// # Errors
     /// A step was taken; the device's.
-    pub fn beginning(&self) -> Result<Checkpoint<S::Model>, Error> {
+    pub fn bare_checkpoint(&self) -> Result<Checkpoint<S::Model>, Error> {
         let position = self.position();
         if (position.epoch, position.step) != (0, 0) {
             let got = format!("{} of epoch {}", position.step, position.epoch);
             return Err(lab_harness::Error::bad("step", "0 of epoch 0", got).into());
         }
         let none = Tensors::new;
-        Ok(self.checkpoint_of([none(), none(), none()], none())?.beginning())
+        Ok(self.checkpoint_of([none(), none(), none()], none())?.without_tensors())
     }
 
     /// All that the steps to come depend on.

@@ -42,7 +42,7 @@ struct Chosen {
 
 impl Chosen {
     /// Those that take a problem.
-    fn able(&self, dtype: DType, dims: &Dims) -> Family {
+    fn those_that_take(&self, dtype: DType, dims: &Dims) -> Family {
         let takes = |v: &dyn Version| {
             v.info().dtypes.contains(&dtype) && self.asked.problems(v, dtype).contains(dims)
         };
@@ -118,7 +118,7 @@ impl Bench<'_> {
         dtype: DType,
         dims: Dims,
     ) -> Result<(), Failure> {
-        let able = chosen.able(dtype, &dims);
+        let able = chosen.those_that_take(dtype, &dims);
         let Some(&(_, first)) = able.first() else { return Ok(()) };
         let mut on = self.pose(chosen, able, first, Problem::new(dims, dtype));
         for (place, version) in on.able.clone() {

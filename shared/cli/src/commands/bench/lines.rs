@@ -65,7 +65,8 @@ impl OfProblem {
         };
         let result = match of {
             Of::Host => line,
-            _ => self.rated(line, &Roofline::new(device.facts(), arithmetic, copy_gbps)),
+            _ => self
+                .with_roofline_share(line, &Roofline::new(device.facts(), arithmetic, copy_gbps)),
         };
         Some(Line { place, result })
     }
@@ -89,7 +90,8 @@ impl OfProblem {
             ..self.timed(about.version, Of::Library, times)
         };
         let result = match line.computes {
-            None => self.rated(line, &Roofline::new(device.facts(), arithmetic, copy_gbps)),
+            None => self
+                .with_roofline_share(line, &Roofline::new(device.facts(), arithmetic, copy_gbps)),
             Some(_) => Measurement { tflops: None, gbps: None, ..line },
         };
         Line { place, result }
@@ -112,7 +114,7 @@ impl OfProblem {
         }
     }
 
-    fn rated(&self, line: Measurement, roofline: &Roofline) -> Measurement {
+    fn with_roofline_share(&self, line: Measurement, roofline: &Roofline) -> Measurement {
         let percent = roofline.percent(&self.cost, line.median_us);
         Measurement { roofline_percent: Some(percent), ..line }
     }

@@ -31,7 +31,8 @@ impl Repeat {
     /// It is no record, or none of its versions is there any more.
     pub(super) fn read(path: &Path, given: &Arguments) -> Result<Self, Failure> {
         let run = Run::read(path)?;
-        let command = if run.command.is_empty() { derived(&run)? } else { run.command.clone() };
+        let command =
+            if run.command.is_empty() { command_from_results(&run)? } else { run.command.clone() };
         let kept = Kept::try_parse_from(&command).map_err(|error| {
             let said = error.to_string();
             let first = said.lines().next().unwrap_or_default();
@@ -78,7 +79,7 @@ impl Repeat {
 }
 
 /// The command of a record that keeps none: its family, its versions that are still there, and its problem if it has one alone.
-fn derived(run: &Run) -> Result<Vec<String>, Failure> {
+fn command_from_results(run: &Run) -> Result<Vec<String>, Failure> {
     let own: Vec<&Measurement> = run.results.iter().filter(|m| m.of == Of::Version).collect();
     let mut families = distinct(own.iter().map(|m| m.family.as_str()));
     let mut command = Vec::new();

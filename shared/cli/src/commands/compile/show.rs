@@ -50,14 +50,14 @@ pub(super) fn beside_source(
             shown.push(format!("           | {}", instruction.text));
         }
         if !rest.is_empty() {
-            shown.push(others(&rest, width.unwrap_or(usize::MAX)));
+            shown.push(count_other_instructions(&rest, width.unwrap_or(usize::MAX)));
         }
     }
     shown
 }
 
 /// How many other instructions there are, and of which kinds most, as many kinds as fit.
-fn others(rest: &[&str], width: usize) -> String {
+fn count_other_instructions(rest: &[&str], width: usize) -> String {
     let line = |kinds: usize| {
         let named = match listing::most_frequent(rest.iter().copied(), kinds) {
             named if named.is_empty() => named,
@@ -149,7 +149,7 @@ mod tests {
     fn what_is_left_out_fits() {
         let rest = ["LDG.E.CONSTANT", "IMAD.WIDE.U32", "IMAD.WIDE.U32", "SYNCS.ARRIVE.TRANS64"];
         for (width, named) in [(110, 3), (80, 2), (64, 1), (20, 0)] {
-            let line = others(&rest, width);
+            let line = count_other_instructions(&rest, width);
             assert!(line.chars().count() <= width || width == 20, "{line}");
             assert_eq!(["2 I", "1 L", "1 S"].iter().filter(|n| line.contains(**n)).count(), named);
             assert!(

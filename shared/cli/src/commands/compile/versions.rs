@@ -106,7 +106,7 @@ impl Language {
 }
 
 /// The instructions of these kernels, in their order; each file is compiled once.
-pub(super) fn listed<'a>(
+pub(super) fn disassemble<'a>(
     nvrtc: &Nvrtc,
     language: &Language,
     kernels: &'a [Launched],

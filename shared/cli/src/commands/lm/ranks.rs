@@ -83,8 +83,8 @@ impl Ranks {
             Self::Process(place) => {
                 let group = Group::connect(place, limit)?;
                 let end = group.end();
-                let prepared = end.told(prepare())?;
-                end.told(
+                let prepared = end.tell_failure(prepare())?;
+                end.tell_failure(
                     open(common, place.local)
                         .and_then(|device| train(&prepared, device, Some(group))),
                 )
@@ -97,7 +97,7 @@ impl Ranks {
                     let (rank, end) = (group.rank(), group.end());
                     let trained =
                         open(common, rank).and_then(|device| train(&prepared, device, Some(group)));
-                    end.told(trained)
+                    end.tell_failure(trained)
                 };
                 let mut outcomes: Vec<Result<(), Failure>> = thread::scope(|scope| {
                     let mut groups = groups.into_iter();
@@ -124,11 +124,11 @@ impl Ranks {
 
 /// How a rank's end is told to the others.
 trait Told {
-    fn told<T>(&self, outcome: Result<T, Failure>) -> Result<T, Failure>;
+    fn tell_failure<T>(&self, outcome: Result<T, Failure>) -> Result<T, Failure>;
 }
 
 impl Told for lab_device::GroupEnd {
-    fn told<T>(&self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+    fn tell_failure<T>(&self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         if let Err(failure) = &outcome
             && self.failure().is_none()
         {

@@ -46,11 +46,7 @@ pub(super) fn text(path: &Path) -> Result<Vec<u8>, Failure> {
 ///
 /// # Errors
 /// It is not what the tokenizer takes: the error names the file.
-pub(super) fn encoded(
-    tokenizer: &Tokenizer,
-    path: &Path,
-    text: &[u8],
-) -> Result<Vec<i32>, Failure> {
+pub(super) fn encode(tokenizer: &Tokenizer, path: &Path, text: &[u8]) -> Result<Vec<i32>, Failure> {
     let named = |error| match error {
         Error::Bad { what, expected, got } => {
             Error::Bad { what: format!("{what} {}", path.display()), expected, got }
@@ -111,7 +107,7 @@ pub(super) fn read(
         }
         bytes += text.len();
         let maker = maker.as_ref().expect("made for the first text");
-        ids.extend(encoded(maker, path, &text)?);
+        ids.extend(encode(maker, path, &text)?);
     }
     if ids.is_empty() {
         return Err(Error::bad("TEXT", "at least one byte", "none").into());

@@ -77,7 +77,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let text = texts::text(path)?;
         bytes += text.len() as u64;
         ids.extend(end_of_text);
-        ids.extend(texts::encoded(&tokenizer, path, &text)?);
+        ids.extend(texts::encode(&tokenizer, path, &text)?);
         bar.inc(1);
     }
     bar.finish_and_clear();

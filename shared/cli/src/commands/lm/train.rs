@@ -134,7 +134,7 @@ fn prepare(
     begun_at: Instant,
 ) -> Result<Prepared, Failure> {
     let Arguments { out, resume, .. } = arguments;
-    let begun = if *resume { Some(stopped(out, &settings)?) } else { None };
+    let begun = if *resume { Some(read_stopped_training(out, &settings)?) } else { None };
     let corpus = texts::read(&settings.texts, || Ok(Tokenizer::Bytes))?;
     let known = settings.sizes.vocabulary;
     if let Some(needed) = corpus.vocabulary.filter(|needed| *needed > known) {
@@ -268,7 +268,7 @@ fn train(
     stop_at_ctrl_c();
     let start = Instant::now();
     // Before the first step, so that what is resumed is never another training.
-    run.keep()?;
+    run.save_state()?;
     run.phases.push(("file", start.elapsed()));
     match run.finish_steps()? {
         Ended::Done if is_first => {
@@ -286,7 +286,7 @@ enum Ended {
 }
 
 /// What was kept of a training, which must be that of these settings.
-fn stopped(out: &Path, settings: &Settings) -> Result<(Checkpoint, Notes), Failure> {
+fn read_stopped_training(out: &Path, settings: &Settings) -> Result<(Checkpoint, Notes), Failure> {
     if !out.exists() {
         let expected = format!("a training that was begun, in {}", out.display());
         return Err(Error::bad("--resume", expected, "none").into());
@@ -303,7 +303,7 @@ fn stopped(out: &Path, settings: &Settings) -> Result<(Checkpoint, Notes), Failu
         (of.batch, of.accumulate) = (sizes.batch, sizes.accumulate);
     }
     let [begun, asked] = [&notes.settings, settings]
-        .map(|settings| flat(&serde_json::to_value(settings).expect("settings are JSON")));
+        .map(|settings| flatten_json(&serde_json::to_value(settings).expect("settings are JSON")));
     let mut names = begun.keys().chain(asked.keys());
     let Some(name) = names.find(|name| begun.get(*name) != asked.get(*name)) else {
         return Ok((checkpoint, notes));
@@ -320,10 +320,10 @@ fn stopped(out: &Path, settings: &Settings) -> Result<(Checkpoint, Notes), Failu
 }
 
 /// Values by their names, those of an object within among them.
-fn flat(value: &serde_json::Value) -> BTreeMap<String, serde_json::Value> {
+fn flatten_json(value: &serde_json::Value) -> BTreeMap<String, serde_json::Value> {
     let all = value.as_object().into_iter().flatten();
     all.flat_map(|(name, value)| match value {
-        serde_json::Value::Object(_) => flat(value),
+        serde_json::Value::Object(_) => flatten_json(value),
         _ => [(name.clone(), value.clone())].into(),
     })
     .collect()
@@ -335,7 +335,7 @@ impl Run<'_> {
         bits(nats) * self.tokens_of_byte
     }
 
-    fn done(&self) -> usize {
+    fn steps_done(&self) -> usize {
         let Position { epoch, step, steps_per_epoch } = self.trainer.position();
         epoch * steps_per_epoch + step
     }
@@ -356,13 +356,13 @@ impl Run<'_> {
     fn finish_steps(&mut self) -> Result<Ended, Failure> {
         let steps = self.notes.settings.steps;
         let every = self.arguments.look_every.get();
-        let mut start = (self.done(), Instant::now());
+        let mut start = (self.steps_done(), Instant::now());
         let mut is_first_step = true;
-        while self.done() < steps {
-            let done = self.done();
+        while self.steps_done() < steps {
+            let done = self.steps_done();
             self.bar.set_position(done as u64);
             if self.is_stopped()? {
-                self.keep()?;
+                self.save_state()?;
                 self.bar.finish_and_clear();
                 if self.is_first() {
                     note!("stopped behind step {done}; --resume goes on there");
@@ -388,7 +388,7 @@ impl Run<'_> {
                 None => self.trainer.losses()?,
             };
             self.notes.losses.extend(&losses[before..]);
-            if self.done() == look {
+            if self.steps_done() == look {
                 self.look(look - start.0, start.1.elapsed())?;
                 start = (look, Instant::now());
             }
@@ -412,7 +412,7 @@ impl Run<'_> {
 
     /// A line, and the file; so many steps took so long.
     fn look(&mut self, timed: usize, took: Duration) -> Result<(), Failure> {
-        let (step, steps) = (self.done(), self.notes.settings.steps);
+        let (step, steps) = (self.steps_done(), self.notes.settings.steps);
         let losses = std::mem::take(&mut self.notes.losses);
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
         // Steps without a finite gradient change nothing: they would go on for ever.
@@ -442,7 +442,7 @@ impl Run<'_> {
             self.tell(step, loss, held_out, tokens)?;
         }
         if step == steps || step - self.kept >= self.arguments.keep_every {
-            self.keep()?;
+            self.save_state()?;
         }
         Ok(())
     }
@@ -500,16 +500,19 @@ impl Run<'_> {
     }
 
     /// Keeps where it stands.
-    fn keep(&mut self) -> Result<(), Failure> {
-        self.kept = self.done();
+    fn save_state(&mut self) -> Result<(), Failure> {
+        self.kept = self.steps_done();
         // Where each rank has a part of the state, all of them put it together.
         let is_shared = self.ranks.as_ref().is_some_and(|ranks| ranks.shard_optimizer);
         if !self.is_first() && !is_shared {
             return Ok(());
         }
         // Before the first step the settings say all: nobody waits for gigabytes.
-        let checkpoint =
-            if self.kept == 0 { self.trainer.beginning()? } else { self.trainer.checkpoint()? };
+        let checkpoint = if self.kept == 0 {
+            self.trainer.bare_checkpoint()?
+        } else {
+            self.trainer.checkpoint()?
+        };
         if self.is_first() {
             saved::write(&self.arguments.out, checkpoint, &self.notes)
         } else {
@@ -556,7 +559,7 @@ impl Run<'_> {
                 "{}",
                 json!({
                     "device": device, "settings": settings, "seconds": took.as_secs_f64(),
-                    "steps": self.done(), "resumed": self.arguments.resume, "bytes": bytes,
+                    "steps": self.steps_done(), "resumed": self.arguments.resume, "bytes": bytes,
                     "parameters": parameters, "launches_a_step": self.trainer.launches(),
                     "ranks": self.ranks.as_ref().map_or(1, |ranks| ranks.communicator.world()),
                     "looks": looks, "files": files,
@@ -567,7 +570,7 @@ impl Run<'_> {
             return Ok(());
         }
         let seconds = took.as_secs_f64();
-        say!("{} steps in {seconds:.1} s on {device}, {parameters} parameters", self.done());
+        say!("{} steps in {seconds:.1} s on {device}, {parameters} parameters", self.steps_done());
         say!("wrote {}, {} and {}", files[0], files[1], files[2]);
         say!("now: {} lm generate {} --prompt \"The \"", own::shell(), files[0]);
         Ok(())

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::free_run::by_network;
 use super::settings::Kind;
-use super::source::{POINTS, Source, scaled};
+use super::source::{POINTS, Source, scale_values};
 use super::states;
 use super::tested::Tested;
 use crate::commands::run::check_target;
@@ -125,7 +125,7 @@ fn forecasts(
     let windows = Windows::new(values, window, case.from..values.len())?;
     let first = values.len() - windows.len() - window;
     let starts: Vec<usize> = (first..first + windows.len()).collect();
-    let data = scaled(values, scale);
+    let data = scale_values(values, scale);
     let mut evaluator = Evaluator::new(device, checkpoint.model, checkpoint.config, &data)?;
     evaluator.load(&checkpoint.parameters)?;
     let one_step = evaluator.predict(&starts)?.into_iter().map(|v| scale.original(v)).collect();

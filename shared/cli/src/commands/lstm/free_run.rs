@@ -23,10 +23,12 @@ pub(super) fn by_network(
     };
     let forecast = if checkpoint.model.network.bidirectional {
         // Step by step there is no second direction.
-        free_run(&window, steps, |window| note(whole(device, checkpoint, window)))
+        free_run(&window, steps, |window| {
+            note(predict_from_whole_window(device, checkpoint, window))
+        })
     } else {
         let mut stream = Stream::new(device, checkpoint.model, &checkpoint.parameters)?;
-        free_run(&window, steps, |window| note(streamed(&mut stream, window)))
+        free_run(&window, steps, |window| note(predict_by_streaming(&mut stream, window)))
     };
     match failed {
         Some(error) => Err(error),
@@ -34,14 +36,18 @@ pub(super) fn by_network(
     }
 }
 
-fn whole(device: &Device, checkpoint: &Checkpoint, window: &[f64]) -> Result<f64, Error> {
+fn predict_from_whole_window(
+    device: &Device,
+    checkpoint: &Checkpoint,
+    window: &[f64],
+) -> Result<f64, Error> {
     let data = Data::Series { values: window.to_vec(), columns: 1 };
     let mut evaluator = Evaluator::new(device, checkpoint.model, checkpoint.config, &data)?;
     evaluator.load(&checkpoint.parameters)?;
     Ok(evaluator.predict(&[0])?[0])
 }
 
-fn streamed(stream: &mut Stream, window: &[f64]) -> Result<f64, Error> {
+fn predict_by_streaming(stream: &mut Stream, window: &[f64]) -> Result<f64, Error> {
     stream.reset()?;
     let mut next = f64::NAN;
     for value in window {

@@ -36,9 +36,9 @@ pub(crate) enum Command {
 }
 
 /// Refuses settings that no training has.
-pub(crate) fn understood(command: &Command) -> Result<(), Failure> {
+pub(crate) fn check_arguments(command: &Command) -> Result<(), Failure> {
     match command {
-        Command::Train(arguments) => train::understood(arguments),
+        Command::Train(arguments) => train::check_arguments(arguments),
         Command::Test(_) | Command::Generate(_) => Ok(()),
     }
 }

@@ -13,13 +13,13 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Data")]
     pub(crate) column: Option<String>,
     /// The sine's frequency: 1 is a point each tenth of a radian
-    #[arg(long, help_heading = "Data", value_parser = finite)]
+    #[arg(long, help_heading = "Data", value_parser = parse_finite)]
     pub(crate) frequency: Option<f64>,
     /// Share of the series or text that says when to stop [default: 0.1; sine: 0]
-    #[arg(long, help_heading = "Data", value_parser = finite)]
+    #[arg(long, help_heading = "Data", value_parser = parse_finite)]
     pub(crate) validation_share: Option<f64>,
     /// Share at the end, kept for `lab lstm test` [default: 0.1; sine: 0]
-    #[arg(long, help_heading = "Data", value_parser = finite)]
+    #[arg(long, help_heading = "Data", value_parser = parse_finite)]
     pub(crate) test_share: Option<f64>,
     /// Steps of a sequence [default: 20; text: 32]
     #[arg(long, help_heading = "Data")]
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Network")]
     pub(crate) layer_norm: bool,
     /// Share of each layer's outputs that the next one does not see [default: 0]
-    #[arg(long, help_heading = "Network", value_parser = finite)]
+    #[arg(long, help_heading = "Network", value_parser = parse_finite)]
     pub(crate) dropout: Option<f64>,
 
     /// Sequences of a step [default: 16]
@@ -66,16 +66,16 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Training")]
     pub(crate) optimizer: Option<OptimizerName>,
     /// Learning rate [default: 0.003; text: 0.005; sgd: 0.1]
-    #[arg(long, help_heading = "Training", value_parser = finite)]
+    #[arg(long, help_heading = "Training", value_parser = parse_finite)]
     pub(crate) lr: Option<f64>,
     /// Share of the last step that SGD keeps [default: 0.9]
-    #[arg(long, help_heading = "Training", value_parser = finite)]
+    #[arg(long, help_heading = "Training", value_parser = parse_finite)]
     pub(crate) momentum: Option<f64>,
     /// [default: 0; adamw: 0.01]
-    #[arg(long, help_heading = "Training", value_parser = finite)]
+    #[arg(long, help_heading = "Training", value_parser = parse_finite)]
     pub(crate) weight_decay: Option<f64>,
     /// The largest norm of all gradients together; 0: any [default: 1]
-    #[arg(long, help_heading = "Training", value_parser = finite)]
+    #[arg(long, help_heading = "Training", value_parser = parse_finite)]
     pub(crate) clip: Option<f64>,
     /// How the learning rate falls: never, every so many epochs, to 0 at the last [default: cosine]
     #[arg(long, help_heading = "Training")]
@@ -84,7 +84,7 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Training")]
     pub(crate) decay_every: Option<usize>,
     /// What the rate is multiplied by then [default: 0.3]
-    #[arg(long, help_heading = "Training", value_parser = finite)]
+    #[arg(long, help_heading = "Training", value_parser = parse_finite)]
     pub(crate) decay_factor: Option<f64>,
     /// Steps in which the learning rate rises to its value [default: 0]
     #[arg(long, help_heading = "Training")]
@@ -107,7 +107,7 @@ pub(crate) struct Options {
 }
 
 /// JSON has no NaN and no infinity, and no option has a use for them.
-fn finite(text: &str) -> Result<f64, String> {
+fn parse_finite(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|v| v.is_finite());
     value.ok_or_else(|| "expected a finite number".into())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab_lstm::training::Epoch;
 
 use crate::commands::training::history::Entry;
-use crate::commands::training::{digits, seconds};
+use crate::commands::training::{digits, format_duration};
 
 /// Of an epoch that is done, counted from 0.
 pub(super) fn epoch(
@@ -21,7 +21,7 @@ pub(super) fn epoch(
     if let Some(loss) = validation {
         line += &format!("  validation {}{}", digits(loss), if better { " best" } else { "     " });
     }
-    line += &format!("  rate {:.2e}  {}", report.rate, seconds(elapsed));
+    line += &format!("  rate {:.2e}  {}", report.rate, format_duration(elapsed));
     if report.skipped > 0 {
         line += &format!("  {} steps skipped, scale {}", report.skipped, report.scale);
     }

@@ -136,11 +136,11 @@ impl Settings {
     /// Something is said that is not what was said then.
     pub(super) fn resumed(self, given: &Options) -> Result<Self, Error> {
         let then = serde_json::to_value(&self).expect("settings are JSON");
-        for (name, value) in &said(given) {
+        for (name, value) in &given_options(given) {
             if !FREE.contains(&name.as_str()) && then[name] != *value {
                 let option = format!("--{}", name.replace('_', "-"));
-                let expected = format!("{}, with which training began", plain(&then[name]));
-                return Err(Error::bad(option, expected, plain(value)));
+                let expected = format!("{}, with which training began", plain_text(&then[name]));
+                return Err(Error::bad(option, expected, plain_text(value)));
             }
         }
         let epochs = self.epochs;
@@ -156,7 +156,7 @@ impl Settings {
 
     fn with(self, given: &Options) -> Result<Self, Error> {
         let mut all = serde_json::to_value(self).expect("settings are JSON");
-        for (name, value) in said(given) {
+        for (name, value) in given_options(given) {
             all[name] = value;
         }
         serde_json::from_value(all).map_err(|e| Error::bad("options", "settings", e))
@@ -341,7 +341,7 @@ fn one_head() -> usize {
 }
 
 /// The options that were given, by name.
-fn said(given: &Options) -> serde_json::Map<String, Value> {
+fn given_options(given: &Options) -> serde_json::Map<String, Value> {
     match serde_json::to_value(given) {
         Ok(Value::Object(mut all)) => {
             all.remove("checkpoint_every");
@@ -358,7 +358,7 @@ fn name_of(value: &impl ValueEnum) -> String {
 }
 
 /// As a user writes it.
-fn plain(value: &Value) -> String {
+fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "none".into(),

@@ -84,7 +84,7 @@ impl Source {
     /// As the network reads it.
     pub(super) fn data(&self) -> Data {
         match self {
-            Self::Series { series, scale, .. } => scaled(&series.values, *scale),
+            Self::Series { series, scale, .. } => scale_values(&series.values, *scale),
             Self::Text { tokens, vocabulary, .. } => as_data(tokens, vocabulary),
         }
     }
@@ -132,7 +132,7 @@ fn too_short(what: &str, values: &str, settings: &Settings, got: usize) -> Error
 }
 
 /// Values as the network sees them.
-pub(super) fn scaled(values: &[f64], scale: Scale) -> Data {
+pub(super) fn scale_values(values: &[f64], scale: Scale) -> Data {
     Data::Series { values: values.iter().map(|v| scale.scaled(*v)).collect(), columns: 1 }
 }
 

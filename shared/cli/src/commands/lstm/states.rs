@@ -73,12 +73,12 @@ pub(super) fn of_text(
     }
     let states = run(tested, &x, characters.len())?;
     let names: Vec<String> = tokens.iter().map(|t| characters[*t].to_string()).collect();
-    let shown: Vec<String> = tokens.iter().map(|t| visible(characters[*t])).collect();
+    let shown: Vec<String> = tokens.iter().map(|t| visible_character(characters[*t])).collect();
     states.show(tested, picture, Some(&shown), &names, None)
 }
 
 /// A character as a mark under a picture.
-fn visible(character: char) -> String {
+fn visible_character(character: char) -> String {
     match character {
         ' ' => "␣".into(),
         '\n' => "⏎".into(),

@@ -53,7 +53,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let Arguments { options, out, resume } = arguments;
     let state = beside(out, "checkpoint.safetensors");
     let curve = beside(out, "loss.svg");
-    let begun = if *resume { Some(stopped(&state)?) } else { None };
+    let begun = if *resume { Some(read_stopped_training(&state)?) } else { None };
     let settings = match &begun {
         Some((_, notes)) => notes.settings.clone().resumed(options)?,
         None => Settings::new(options)?,
@@ -97,7 +97,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let start = Instant::now();
     stop_at_ctrl_c();
     // Before the model is touched, so that what is resumed is never another training.
-    run.keep()?;
+    run.save_state()?;
     run.finish_epochs()?;
     let seconds = start.elapsed().as_secs_f64();
     let title = format!("loss of {}", name(out));
@@ -107,7 +107,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// Refuses settings that no training has, whatever its data are.
-pub(super) fn understood(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn check_arguments(arguments: &Arguments) -> Result<(), Failure> {
     const SEQUENCES: usize = 1000;
     let settings = Settings::new(&arguments.options)?;
     let (network, config) = (settings.network(1), settings.config(SEQUENCES));
@@ -115,7 +115,7 @@ pub(super) fn understood(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// What was kept of a training.
-fn stopped(state: &Path) -> Result<(lab_lstm::training::Checkpoint, Notes), Failure> {
+fn read_stopped_training(state: &Path) -> Result<(lab_lstm::training::Checkpoint, Notes), Failure> {
     if !state.exists() {
         let expected = format!("a training that was begun, in {}", state.display());
         return Err(Error::bad("--resume", expected, "none").into());
@@ -136,7 +136,7 @@ impl Run<'_> {
                 break;
             }
             if asked() {
-                self.keep()?;
+                self.save_state()?;
                 self.bar.finish_and_clear();
                 note!("stopped in epoch {}; --resume goes on there", epoch + 1);
                 end_as_asked();
@@ -145,7 +145,7 @@ impl Run<'_> {
             let Some(report) = self.trainer.run(steps)? else {
                 since += steps;
                 if since == self.every {
-                    self.keep()?;
+                    self.save_state()?;
                     since = 0;
                 }
                 continue;
@@ -177,14 +177,14 @@ impl Run<'_> {
             if is_model {
                 saved::write(self.out, self.trainer.checkpoint()?, &self.notes)?;
             }
-            self.keep()?;
+            self.save_state()?;
         }
         self.bar.finish_and_clear();
         Ok(())
     }
 
     /// Keeps where it stands.
-    fn keep(&self) -> Result<(), Failure> {
+    fn save_state(&self) -> Result<(), Failure> {
         Ok(saved::write(self.state, self.trainer.checkpoint()?, &self.notes)?)
     }
 }

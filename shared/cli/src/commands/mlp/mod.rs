@@ -27,7 +27,7 @@ pub(crate) enum Command {
 }
 
 /// Refuses settings that no training has.
-pub(crate) fn understood(command: &Command) -> Result<(), Failure> {
+pub(crate) fn check_arguments(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Train(arguments) => Ok(arguments.settings.check()?),
         _ => Ok(()),

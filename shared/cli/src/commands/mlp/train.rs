@@ -15,7 +15,7 @@ use super::settings::Settings;
 use crate::commands::training::history::{Entry, History};
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
 use crate::commands::training::{
-    bar, beside, check_targets, digits, estimate, name, note_replaced, seconds,
+    bar, beside, check_targets, digits, estimate, format_duration, name, note_replaced,
 };
 use crate::failure::Failure;
 use crate::{Common, own};
@@ -60,7 +60,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     settings.check()?;
     let state = beside(out, "checkpoint.safetensors");
     let curve = beside(out, "loss.svg");
-    let begun = if *resume { Some(stopped(&state, settings)?) } else { None };
+    let begun = if *resume { Some(read_stopped_training(&state, settings)?) } else { None };
     let corpus = Corpus::load(settings, begun.as_ref().map(|(_, notes)| &notes.vocabulary))?;
     check_targets(out, &[&state, &curve])?;
     note_replaced(out, *resume);
@@ -90,7 +90,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let start = Instant::now();
     stop_at_ctrl_c();
     // Before the model is touched, so that what is resumed is never another training.
-    run.keep()?;
+    run.save_state()?;
     run.finish_epochs()?;
     let elapsed = start.elapsed().as_secs_f64();
     lab_plots::write(&curve, &run.notes.history.plot(&format!("loss of {}", name(out)))?)?;
@@ -99,7 +99,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// What was kept of a training, which must be that of these settings.
-fn stopped(
+fn read_stopped_training(
     state: &Path,
     settings: &Settings,
 ) -> Result<(lab_mlp::training::Checkpoint, Notes), Failure> {
@@ -147,7 +147,7 @@ impl Run<'_> {
                 break;
             }
             if asked() {
-                self.keep()?;
+                self.save_state()?;
                 self.bar.finish_and_clear();
                 note!("stopped in epoch {}; --resume goes on there", epoch + 1);
                 end_as_asked();
@@ -156,7 +156,7 @@ impl Run<'_> {
             let Some(report) = self.trainer.run(steps)? else {
                 since += steps;
                 if since == every {
-                    self.keep()?;
+                    self.save_state()?;
                     since = 0;
                 }
                 continue;
@@ -173,7 +173,7 @@ impl Run<'_> {
                 let held = held_out.map_or(String::new(), |loss| {
                     format!("  held out {}, perplexity {}", digits(loss), digits(loss.exp()))
                 });
-                let took = seconds(start.elapsed());
+                let took = format_duration(start.elapsed());
                 note!("epoch {}/{epochs}  loss {}{held}  {took}", epoch + 1, digits(report.loss));
                 let rest = estimate(start.elapsed(), epochs.saturating_sub(epoch + 1));
                 rest.filter(|_| is_first).iter().for_each(|rest| note!("{rest}"));
@@ -184,7 +184,7 @@ impl Run<'_> {
             if epoch + 1 >= epochs {
                 saved::write(&self.arguments.out, self.trainer.checkpoint()?, &self.notes)?;
             }
-            self.keep()?;
+            self.save_state()?;
         }
         self.bar.finish_and_clear();
         Ok(())
@@ -198,7 +198,7 @@ impl Run<'_> {
     }
 
     /// Keeps where it stands.
-    fn keep(&self) -> Result<(), Failure> {
+    fn save_state(&self) -> Result<(), Failure> {
         saved::write(self.state, self.trainer.checkpoint()?, &self.notes)
     }
 }

@@ -78,12 +78,15 @@ pub(crate) fn estimate(took: Duration, left: usize) -> Option<String> {
     let epochs =
         if left == 1 { "1 more epoch takes".into() } else { format!("{left} more epochs take") };
     (rest >= LONG).then(|| {
-        format!("{epochs} about {} at this pace; Ctrl-C stops, --resume goes on", seconds(rest))
+        format!(
+            "{epochs} about {} at this pace; Ctrl-C stops, --resume goes on",
+            format_duration(rest)
+        )
     })
 }
 
 /// As a person reads it.
-pub(crate) fn seconds(elapsed: Duration) -> String {
+pub(crate) fn format_duration(elapsed: Duration) -> String {
     match elapsed.as_secs_f64() {
         s if s < 1.0 => format!("{:.0} ms", s * 1e3),
         s if s < 100.0 => format!("{s:.1} s"),
