@@ -206,10 +206,6 @@ impl Family for Attention {
         }
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         checks::OF_EACH
     }

@@ -184,10 +184,6 @@ impl Family for ForwardBackward {
         bench_shapes(info, dtype)
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         backward_checks::CHECKS
     }

@@ -197,10 +197,6 @@ impl Family for Forward {
         bench_shapes(info, dtype)
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         checks::FORWARD
     }

@@ -170,10 +170,6 @@ impl Family for Step {
         }
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         step_checks::CHECKS
     }

@@ -48,6 +48,10 @@ impl Family for Qkv {
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         cost(dims, dtype)
     }
+
+    fn replayed(&self) -> bool {
+        false
+    }
 }
 
 /// What goes in.

@@ -95,10 +95,6 @@ impl Family for Ungated {
         bench_shapes(info, dtype)
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         checks::UNGATED
     }
@@ -151,10 +147,6 @@ impl Family for Forward {
 
     fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
         bench_shapes(info, dtype)
-    }
-
-    fn replayed(&self) -> bool {
-        true
     }
 
     fn checks(&self) -> &'static [VersionCheck] {
@@ -212,10 +204,6 @@ impl Family for ForwardBackward {
 
     fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
         bench_shapes(info, dtype)
-    }
-
-    fn replayed(&self) -> bool {
-        true
     }
 
     fn checks(&self) -> &'static [VersionCheck] {

@@ -100,10 +100,6 @@ impl Family for Step {
         bench_shapes(info, dtype)
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         super::step_checks::CHECKS
     }
