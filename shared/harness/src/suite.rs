@@ -402,6 +402,15 @@ pub fn failures(checks: &[Check], device: &Device) -> Vec<(&'static str, String)
     each(device, checks, |c| Some((c.name, timed("", c.name, || panic_of(|| (c.run)(device)))?)))
 }
 
+/// The check that each stage has, as [`every_kernel_loads`] makes it.
+pub const KERNELS_LOAD: &str = "every_kernel_loads_on_every_device";
+
+/// As [`failures`], of [`KERNELS_LOAD`].
+pub fn loading_failures(stage: &Stage, device: &Device) -> Vec<(&'static str, String)> {
+    let load = || panic_of(|| every_kernel_loads(stage, device));
+    timed("", KERNELS_LOAD, load).map(|said| (KERNELS_LOAD, said)).into_iter().collect()
+}
+
 /// For tests: every check on every device.
 ///
 /// # Panics
@@ -482,15 +491,13 @@ pub enum Share {
 }
 
 /// For a stage's tests, by [`stage_checks!`](crate::stage_checks): a share of what must hold beside the error bounds, of each
-/// version and else, on every device. On the emulator the first version and the last are asked all of it by both shares
-/// together; those between only what is their turn. `lab selftest` asks all of all, and so do both shares together where
-/// `LAB_ALL_CHECKS` is set.
+/// version and else, on every device; of each stage also [`KERNELS_LOAD`]. On the emulator the first version and the last are
+/// asked all of it by both shares together; those between only what is their turn. `lab selftest` asks all of all, and so do
+/// both shares together where `LAB_ALL_CHECKS` is set.
 ///
 /// # Panics
 /// With the checks that failed.
 pub fn assert_stage(stage: &Stage, share: Share) {
-    let of_versions = stage.versions.iter().any(|v| !stage.checks_of(*v).is_empty());
-    assert!(of_versions || !stage.checks.is_empty());
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
         let is_emulator = device.kind() == DeviceKind::Emulator;
         if !is_emulator && share == Share::Long {
@@ -499,7 +506,9 @@ pub fn assert_stage(stage: &Stage, share: Share) {
         let is_in_share = |is_short| !is_emulator || is_short == (share == Share::Short);
         let of_stage = stage.checks.iter().filter(|check| is_in_share(!check.tier.takes_long()));
         let of_stage: Vec<Check> = of_stage.copied().collect();
-        let mut failed = failures(&of_stage, &device);
+        let mut failed =
+            if is_in_share(true) { loading_failures(stage, &device) } else { Vec::new() };
+        failed.extend(failures(&of_stage, &device));
         let all = std::env::var_os("LAB_ALL_CHECKS").is_some();
         let turns = TURNS.min(stage.versions.len());
         let ends = [stage.versions.first(), stage.versions.last()];

@@ -6,8 +6,6 @@
 
 #![deny(unsafe_code)]
 
-mod checks;
-
 use gdn_fw::{Forward, add_saving_forward};
 use lab_device::{DType, Device, KernelSource};
 use lab_families::gdn::{self, BackwardSlots, sizes};
@@ -93,7 +91,6 @@ pub static STAGE: Stage = Stage {
     teaches: "gradients of the delta rule: the transposed inverse, from the last chunk to the first",
     versions: &[&CHUNKS],
     kernels: kernels::KERNELS,
-    checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 

@@ -2,18 +2,11 @@
 
 use lab_device::{DType, Device};
 use lab_families::gdn;
-use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::suite::VersionCheck;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, distance, run, version_checks};
-
-use crate::STAGE;
 
 pub(crate) static VERSION_CHECKS: &[VersionCheck] =
     version_checks![a_prefill_and_steps_are_the_sequence];
-
-pub(crate) static CHECKS: &[Check] =
-    &[Check::new("every_kernel_loads_on_every_device", |device| {
-        every_kernel_loads(&STAGE, device)
-    })];
 
 /// Rows `from` to `to` of a tensor of a sequence; of one position without its axis.
 fn rows(tensor: &Tensor, from: usize, to: usize, keep_axis: bool) -> Tensor {

@@ -3,15 +3,15 @@
 use lab_device::emulator::{self, Order};
 use lab_device::{DType, Device, DeviceKind, Kernel};
 use lab_families::mlp;
-use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
+use lab_harness::suite::{Check, VersionCheck, check, without_checks};
 use lab_harness::{
     Error, Options, Prepared, Problem, Request, Tensor, Tensors, Version, run, tensor::tensors,
     version_checks,
 };
 use lab_reference::mlp::Parameters;
 
+use crate::resident;
 use crate::steps::StepsPlan;
-use crate::{STAGE, resident};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same in Ends,
@@ -26,7 +26,6 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 ];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
     Check::new("residents_without_a_cluster", residents_without_a_cluster),
     Check::new("a_loss_that_is_no_number_moves_nothing", a_loss_that_is_no_number_moves_nothing),
 ];
@@ -216,10 +215,6 @@ fn a_loss_that_is_no_number_moves_nothing(device: &Device) {
             assert_eq!(out[name], all[name], "{}: {name}", version.info().name);
         }
     }
-}
-
-fn every_kernel_loads_on_every_device(device: &Device) {
-    every_kernel_loads(&STAGE, device);
 }
 
 /// More pairs than a warp lists at a time, and tokens that all of them share.

@@ -3,7 +3,7 @@
 
 use lab_device::emulator::Kind;
 use lab_device::{DType, Device, Mode};
-use lab_harness::suite::{Case, assert_checks, assert_version, check};
+use lab_harness::suite::{Case, Share, assert_stage, assert_version, check};
 use lab_harness::{Expected, Options, Problem, Version};
 use qkv_v0::{GRID_TILE, STAGE};
 
@@ -15,7 +15,7 @@ fn grid_tile() {
 
 #[test]
 fn what_else_must_hold() {
-    assert_checks(STAGE.checks);
+    assert_stage(&STAGE, Share::Short);
 }
 
 fn small(mode: Mode, options: &[&str]) -> Case {

@@ -140,7 +140,6 @@ pub static STAGE: Stage = Stage {
     versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD, &PERSISTENT],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
-    checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 
