@@ -479,6 +479,49 @@ macro_rules! stage_checks {
     };
 }
 
+/// The tests of a stage's versions against the f64 reference, each under its own name, and one that none is left out. A test is
+/// of one version, or of those in brackets:
+///
+/// ```text
+/// version_tests! {
+///     STAGE:
+///     naive = NAIVE,
+///     tensor_cores = [MMA, WGMMA],
+/// }
+/// ```
+#[macro_export]
+macro_rules! version_tests {
+    (@ [$($version:expr),+ $(,)?]) => { [$(&$version as &dyn $crate::Version),+] };
+    (@ $version:ident) => { $crate::version_tests!(@ [$version]) };
+    ($stage:ident: $($test:ident = $versions:tt),+ $(,)?) => {
+        $(#[test]
+        fn $test() {
+            for version in $crate::version_tests!(@ $versions) {
+                $crate::suite::assert_version(&$stage, version);
+            }
+        })+
+
+        #[test]
+        fn every_version_is_tested_above() {
+            let tested = [$(&$crate::version_tests!(@ $versions)[..]),+].concat();
+            $crate::suite::assert_all_tested(&$stage, &tested);
+        }
+    };
+}
+
+/// For a stage's tests, by [`version_tests!`](crate::version_tests): these versions are those of the stage, each once.
+///
+/// # Panics
+/// They are not.
+pub fn assert_all_tested(stage: &Stage, tested: &[&dyn Version]) {
+    let names = |versions: &[&dyn Version]| {
+        let mut all: Vec<String> = versions.iter().map(|v| v.info().full_name()).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(names(tested), names(stage.versions), "versions that tests of {} name", stage.name);
+}
+
 /// A share of the checks that a stage's tests run on the emulator: each check of a version is in one of them. On a GPU the
 /// short share has all, for there none takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
