@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attention;
+mod checking;
 pub mod gdn;
 pub mod lstm;
 pub mod mlp;
