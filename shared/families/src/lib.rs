@@ -13,4 +13,5 @@ pub mod mlp;
 pub mod packed;
 pub mod qkv;
 pub mod slstm;
+mod step_state;
 pub mod vlstm;

@@ -2,9 +2,10 @@
 
 use lab_device::{DType, Device};
 
-use super::step_problem::{sizes, state_dtype};
+use super::step_problem::sizes;
 use crate::checking::{assert_inputs_right, set};
 use crate::qkv::checks::{dtype_of, outputs_of};
+use crate::step_state::state_dtype;
 use lab_harness::suite::{VersionCheck, schedules};
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 

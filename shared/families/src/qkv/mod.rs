@@ -13,7 +13,8 @@ pub use tiles::{Grid, MOST_COLUMNS, instance_for};
 
 use lab_harness::compare::each;
 use lab_harness::{
-    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Problem, Reference, Tensors, tensor,
+    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Problem, Reference, Tensors,
+    tensor,
 };
 
 /// The family.
@@ -51,6 +52,19 @@ impl Family for Qkv {
 
     fn replayed(&self) -> bool {
         false
+    }
+}
+
+/// How many of NH heads share one of NKV.
+///
+/// # Errors
+/// NH is no multiple of NKV.
+pub fn group_of(dims: &Dims) -> Result<usize, Error> {
+    let [nh, nkv] = ["NH", "NKV"].map(|name| dims.get(name));
+    if nh.is_multiple_of(nkv) {
+        Ok(nh / nkv)
+    } else {
+        Err(Error::bad("NKV", format!("a divisor of NH, {nh}"), nkv))
     }
 }
 

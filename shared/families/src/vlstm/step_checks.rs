@@ -3,9 +3,10 @@
 use lab_device::{DType, Device};
 use lab_reference::vlstm::{Inputs, Sizes, forward};
 
-use super::step_problem::{no_state, sizes, state_dtype};
+use super::step_problem::{no_state, sizes};
 use crate::checking::set;
 use crate::qkv::checks::{dtype_of, ones, outputs_of};
+use crate::step_state::state_dtype;
 use lab_harness::suite::{VersionCheck, check, schedules, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{
