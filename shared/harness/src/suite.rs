@@ -168,9 +168,9 @@ pub fn without_checks(device: &Device) -> Result<Device, lab_device::Error> {
 /// The device as it is; of an emulator also one, two and five OS threads, each in other orders, and with
 /// copies that land early, late or at random.
 pub fn schedules(device: &Device) -> Vec<Device> {
-    let mut all = vec![device.clone()];
-    if let Some(mode) = device.mode() {
-        let schedules = [
+    in_schedules(
+        device,
+        &[
             (Order::Reverse, Landing::Early, 1),
             (Order::Random(1), Landing::Random(1), 2),
             (Order::Random(2), Landing::Random(2), 5),
@@ -178,8 +178,24 @@ pub fn schedules(device: &Device) -> Vec<Device> {
             // A late copy holds back whoever waits for it, whatever its priority: so early ones, too.
             (Order::Starve(1), Landing::Early, 2),
             (Order::Starve(2), Landing::Late, 2),
-        ];
-        for (order, copies, threads) in schedules {
+        ],
+    )
+}
+
+/// The device as it is; of an emulator also one, two and five OS threads, each in other orders.
+pub fn orders(device: &Device) -> Vec<Device> {
+    let EmulatorOptions { copies, .. } = EmulatorOptions::default();
+    let orders = [Order::Reverse, Order::Random(1), Order::Random(2), Order::Warps];
+    let threads = [1, 2, 5, 2];
+    let all: Vec<_> = orders.into_iter().zip(threads).map(|(o, n)| (o, copies, n)).collect();
+    in_schedules(device, &all)
+}
+
+/// The device as it is; of an emulator also one in each of these orders, with copies that land so, on so many OS threads.
+fn in_schedules(device: &Device, schedules: &[(Order, Landing, usize)]) -> Vec<Device> {
+    let mut all = vec![device.clone()];
+    if let Some(mode) = device.mode() {
+        for &(order, copies, threads) in schedules {
             let options = EmulatorOptions { order, copies, threads, ..EmulatorOptions::default() };
             all.push(Device::emulator_with(mode, options).unwrap());
         }

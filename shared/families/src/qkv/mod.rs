@@ -9,7 +9,7 @@ mod tiles;
 use lab_device::DType;
 use lab_reference::qkv::{Sizes, qkv};
 
-pub use tiles::{Grid, MOST_COLUMNS, instance_for};
+pub use tiles::{Grid, MOST_COLUMNS, instance_for, one_a_block, test_shapes};
 
 use lab_harness::compare::each;
 use lab_harness::{
