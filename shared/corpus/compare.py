@@ -192,6 +192,20 @@ def tool_version(command):
     return re.search(r"(\d+\.\d+[.\d]*)", output.split("ersion")[-1]).group(1)
 
 
+def text_of(record, broken=2, indent=""):
+    """JSON in which each case is a line, and so is whatever else is nested as deep."""
+    if not broken or not record or not isinstance(record, (dict, list)):
+        return json.dumps(record)
+    inner = indent + " "
+    within = lambda value: text_of(value, broken - 1, inner)
+    if isinstance(record, dict):
+        members = [f"{json.dumps(key)}: {within(value)}" for key, value in record.items()]
+    else:
+        members = [within(value) for value in record]
+    begin, end = "{}" if isinstance(record, dict) else "[]"
+    return begin + ",".join(f"\n{inner}{member}" for member in members) + f"\n{indent}{end}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("lab")
@@ -228,8 +242,7 @@ def main():
             record = join(arguments.lab, old, record)
         target = os.path.join(arguments.out, name + ".json")
         with open(target + ".part", "w") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+            file.write(text_of(record) + "\n")
         os.rename(target + ".part", target)
         print(f"{target}: {time.time() - start:.0f} s", flush=True)
 

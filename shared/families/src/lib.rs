@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 pub mod attention;
+mod checking;
 pub mod gdn;
 pub mod lstm;
 pub mod mlp;
 pub mod packed;
 pub mod qkv;
 pub mod slstm;
+mod step_state;
 pub mod vlstm;

@@ -6,7 +6,7 @@
 //! in, under its name with `d` before. The equations are those of [`lab_reference::lstm`].
 
 use lab_device::DType;
-use lab_reference::lstm::{Inputs, Network, Upstream};
+use lab_reference::lstm::{Inputs, Network, Tensors as Parameters, Upstream};
 
 use lab_harness::{
     Cost, Dim, Dims, Family, Info, Input, Magnitude, Magnitudes, Options, Problem, Reference,
@@ -49,10 +49,6 @@ impl Family for Lstm {
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         if self.backward { cost(dims, dtype) } else { forward_cost(dims, dtype) }
-    }
-
-    fn replayed(&self) -> bool {
-        true
     }
 }
 
@@ -140,21 +136,27 @@ pub fn inputs(problem: &Problem) -> Tensors {
     ])
 }
 
+/// What `work` makes of the forward pass's inputs.
+fn with_inputs<R>(inputs: &Tensors, work: impl FnOnce(Network, &Parameters, Inputs<'_>) -> R) -> R {
+    let shape = &inputs["x"].shape;
+    let values = |name: &str| inputs[name].values();
+    let parameters = PARAMETERS.map(|name| (name.to_owned(), values(name))).into();
+    let [x, h0, c0] = ["x", "h0", "c0"].map(values);
+    let data = Inputs { h0: Some(&h0), c0: Some(&c0), ..Inputs::new(shape[1], &x) };
+    work(Network::lstm(shape[2], inputs["h0"].shape[2]), &parameters, data)
+}
+
 /// All outputs in f64.
 ///
 /// # Panics
 /// The inputs have not been checked with [`lab_harness::Info::problem_of`].
 pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
-    let shape = &inputs["x"].shape;
-    let network = Network::lstm(shape[2], inputs["h0"].shape[2]);
-    let values = |name: &str| inputs[name].values();
-    let parameters = PARAMETERS.map(|name| (name.to_owned(), values(name))).into();
-    let [x, h0, c0, dy, dhn, dcn] = ["x", "h0", "c0", "dy", "dhn", "dcn"].map(values);
-    let data = Inputs { h0: Some(&h0), c0: Some(&c0), ..Inputs::new(shape[1], &x) };
+    let [dy, dhn, dcn] = ["dy", "dhn", "dcn"].map(|name| inputs[name].values());
     let upstream = Upstream { dy: Some(&dy), dhn: Some(&dhn), dcn: Some(&dcn) };
-    let out = network.forward(&parameters, data);
-    let mut back = network.backward(&parameters, data, upstream);
-    let mut all = vec![("y", out.y), ("hn", out.hn), ("cn", out.cn)];
+    let mut back = with_inputs(inputs, |network, parameters, data| {
+        network.backward(parameters, data, upstream)
+    });
+    let mut all = forward_reference(inputs);
     all.extend([("dx", back.dx), ("dh0", back.dh0), ("dc0", back.dc0)]);
     for name in &OUTPUTS[6..] {
         all.push((name, back.parameters.remove(*name).expect("of each parameter")));
@@ -177,13 +179,7 @@ pub fn cost(dims: &Dims, dtype: DType) -> Cost {
 /// # Panics
 /// The inputs have not been checked with [`lab_harness::Info::problem_of`].
 fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
-    let shape = &inputs["x"].shape;
-    let network = Network::lstm(shape[2], inputs["h0"].shape[2]);
-    let values = |name: &str| inputs[name].values();
-    let parameters = PARAMETERS.map(|name| (name.to_owned(), values(name))).into();
-    let [x, h0, c0] = ["x", "h0", "c0"].map(values);
-    let data = Inputs { h0: Some(&h0), c0: Some(&c0), ..Inputs::new(shape[1], &x) };
-    let out = network.forward(&parameters, data);
+    let out = with_inputs(inputs, |network, parameters, data| network.forward(parameters, data));
     vec![("y", out.y), ("hn", out.hn), ("cn", out.cn)]
 }
 

@@ -57,27 +57,23 @@ pub(crate) fn sequences_of(inputs: &Tensors) -> Vec<[usize; 2]> {
     ends.windows(2).map(|w| [w[0] as usize, w[1] as usize]).collect()
 }
 
+/// What belongs to the ends of a sequence and not to its positions: the states before it, and gradients of those behind it.
+pub(crate) const STATES: [&str; 5] = ["C0", "n0", "m0", "dCN", "dnN"];
+
 /// Inputs of the n-th sequence alone, as those of one that is not packed.
 pub(crate) fn alone(inputs: &Tensors, n: usize) -> Tensors {
     let [from, to] = sequences_of(inputs)[n];
     let own = |(name, tensor): (&String, &Tensor)| {
-        let shape = &tensor.shape;
-        let (own_shape, values) = match name.as_str() {
+        let own = match name.as_str() {
             "cu_seqlens" => return None,
-            "C0" | "n0" | "m0" | "dCN" | "dnN" => {
-                let size: usize = shape[1..].iter().product();
-                let values = tensor.values()[n * size..][..size].to_vec();
-                ([&[1], &shape[1..]].concat(), values)
+            name if STATES.contains(&name) => {
+                let shape = [&[1], &tensor.shape[1..]].concat();
+                let size: usize = shape.iter().product();
+                Tensor::rounded(tensor.dtype, &shape, &tensor.values()[n * size..][..size])
             }
-            _ => {
-                let (positions, columns) = (shape[2], shape.get(3).copied().unwrap_or(1));
-                let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
-                let heads = tensor.values();
-                let values = heads.chunks(positions * columns).flat_map(of_head).collect();
-                ([&[1, shape[1], to - from], &shape[3..]].concat(), values)
-            }
+            _ => tensor.positions(from..to),
         };
-        Some((name.clone(), Tensor::rounded(tensor.dtype, &own_shape, &values)))
+        Some((name.clone(), own))
     };
     inputs.iter().filter_map(own).collect()
 }

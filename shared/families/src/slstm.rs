@@ -50,10 +50,6 @@ impl Family for Slstm {
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         if self.backward { cost(dims, dtype) } else { forward_cost(dims, dtype) }
     }
-
-    fn replayed(&self) -> bool {
-        true
-    }
 }
 
 /// The axes of a state.

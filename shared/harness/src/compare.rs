@@ -36,6 +36,16 @@ pub mod unit {
     pub const BF16: f64 = 1.0 / (1u64 << 8) as f64;
 }
 
+/// A bound, of what is f32 in runs of every type.
+pub const fn in_f32(bound: f64) -> [(DType, f64); 3] {
+    [(DType::F32, bound), (DType::F16, bound), (DType::BF16, bound)]
+}
+
+/// A bound, of what is f32 in runs of halves.
+pub const fn in_f32_of_halves(bound: f64) -> [(DType, f64); 2] {
+    [(DType::F16, bound), (DType::BF16, bound)]
+}
+
 /// The unit roundoff of a type; 0 of integers, which do not round.
 pub const fn unit_roundoff(dtype: DType) -> f64 {
     match dtype {

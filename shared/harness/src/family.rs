@@ -69,10 +69,10 @@ pub trait Family: Sync {
         vec![info.timed(dtype)]
     }
 
-    /// Whether a run's time is told as that of a replayed graph as well: where it is a few short
-    /// launches, and a program makes it again and again.
+    /// Whether a run's time is told as that of a replayed graph as well: of what is a few short launches, and what a program
+    /// makes again and again, as most families are.
     fn replayed(&self) -> bool {
-        false
+        true
     }
 
     /// What must hold of each version beside its error bounds.

@@ -29,7 +29,7 @@ pub struct Stage {
     pub kernels: &'static [&'static KernelSource],
     /// What must hold of each version beside its error bounds and the checks of its family.
     pub version_checks: &'static [VersionCheck],
-    /// What else must hold.
+    /// What else must hold, beside [`suite::KERNELS_LOAD`](crate::suite::KERNELS_LOAD).
     pub checks: &'static [Check],
     /// What a user would take in place of these kernels.
     pub peers: &'static [&'static dyn Peer],

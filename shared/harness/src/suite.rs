@@ -168,9 +168,9 @@ pub fn without_checks(device: &Device) -> Result<Device, lab_device::Error> {
 /// The device as it is; of an emulator also one, two and five OS threads, each in other orders, and with
 /// copies that land early, late or at random.
 pub fn schedules(device: &Device) -> Vec<Device> {
-    let mut all = vec![device.clone()];
-    if let Some(mode) = device.mode() {
-        let schedules = [
+    in_schedules(
+        device,
+        &[
             (Order::Reverse, Landing::Early, 1),
             (Order::Random(1), Landing::Random(1), 2),
             (Order::Random(2), Landing::Random(2), 5),
@@ -178,8 +178,24 @@ pub fn schedules(device: &Device) -> Vec<Device> {
             // A late copy holds back whoever waits for it, whatever its priority: so early ones, too.
             (Order::Starve(1), Landing::Early, 2),
             (Order::Starve(2), Landing::Late, 2),
-        ];
-        for (order, copies, threads) in schedules {
+        ],
+    )
+}
+
+/// The device as it is; of an emulator also one, two and five OS threads, each in other orders.
+pub fn orders(device: &Device) -> Vec<Device> {
+    let EmulatorOptions { copies, .. } = EmulatorOptions::default();
+    let orders = [Order::Reverse, Order::Random(1), Order::Random(2), Order::Warps];
+    let threads = [1, 2, 5, 2];
+    let all: Vec<_> = orders.into_iter().zip(threads).map(|(o, n)| (o, copies, n)).collect();
+    in_schedules(device, &all)
+}
+
+/// The device as it is; of an emulator also one in each of these orders, with copies that land so, on so many OS threads.
+fn in_schedules(device: &Device, schedules: &[(Order, Landing, usize)]) -> Vec<Device> {
+    let mut all = vec![device.clone()];
+    if let Some(mode) = device.mode() {
+        for &(order, copies, threads) in schedules {
             let options = EmulatorOptions { order, copies, threads, ..EmulatorOptions::default() };
             all.push(Device::emulator_with(mode, options).unwrap());
         }
@@ -402,6 +418,15 @@ pub fn failures(checks: &[Check], device: &Device) -> Vec<(&'static str, String)
     each(device, checks, |c| Some((c.name, timed("", c.name, || panic_of(|| (c.run)(device)))?)))
 }
 
+/// The check that each stage has, as [`every_kernel_loads`] makes it.
+pub const KERNELS_LOAD: &str = "every_kernel_loads_on_every_device";
+
+/// As [`failures`], of [`KERNELS_LOAD`].
+pub fn loading_failures(stage: &Stage, device: &Device) -> Vec<(&'static str, String)> {
+    let load = || panic_of(|| every_kernel_loads(stage, device));
+    timed("", KERNELS_LOAD, load).map(|said| (KERNELS_LOAD, said)).into_iter().collect()
+}
+
 /// For tests: every check on every device.
 ///
 /// # Panics
@@ -470,6 +495,49 @@ macro_rules! stage_checks {
     };
 }
 
+/// The tests of a stage's versions against the f64 reference, each under its own name, and one that none is left out. A test is
+/// of one version, or of those in brackets:
+///
+/// ```text
+/// version_tests! {
+///     STAGE:
+///     naive = NAIVE,
+///     tensor_cores = [MMA, WGMMA],
+/// }
+/// ```
+#[macro_export]
+macro_rules! version_tests {
+    (@ [$($version:expr),+ $(,)?]) => { [$(&$version as &dyn $crate::Version),+] };
+    (@ $version:ident) => { $crate::version_tests!(@ [$version]) };
+    ($stage:ident: $($test:ident = $versions:tt),+ $(,)?) => {
+        $(#[test]
+        fn $test() {
+            for version in $crate::version_tests!(@ $versions) {
+                $crate::suite::assert_version(&$stage, version);
+            }
+        })+
+
+        #[test]
+        fn every_version_is_tested_above() {
+            let tested = [$(&$crate::version_tests!(@ $versions)[..]),+].concat();
+            $crate::suite::assert_all_tested(&$stage, &tested);
+        }
+    };
+}
+
+/// For a stage's tests, by [`version_tests!`](crate::version_tests): these versions are those of the stage, each once.
+///
+/// # Panics
+/// They are not.
+pub fn assert_all_tested(stage: &Stage, tested: &[&dyn Version]) {
+    let names = |versions: &[&dyn Version]| {
+        let mut all: Vec<String> = versions.iter().map(|v| v.info().full_name()).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(names(tested), names(stage.versions), "versions that tests of {} name", stage.name);
+}
+
 /// A share of the checks that a stage's tests run on the emulator: each check of a version is in one of them. On a GPU the
 /// short share has all, for there none takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -482,15 +550,13 @@ pub enum Share {
 }
 
 /// For a stage's tests, by [`stage_checks!`](crate::stage_checks): a share of what must hold beside the error bounds, of each
-/// version and else, on every device. On the emulator the first version and the last are asked all of it by both shares
-/// together; those between only what is their turn. `lab selftest` asks all of all, and so do both shares together where
-/// `LAB_ALL_CHECKS` is set.
+/// version and else, on every device; of each stage also [`KERNELS_LOAD`]. On the emulator the first version and the last are
+/// asked all of it by both shares together; those between only what is their turn. `lab selftest` asks all of all, and so do
+/// both shares together where `LAB_ALL_CHECKS` is set.
 ///
 /// # Panics
 /// With the checks that failed.
 pub fn assert_stage(stage: &Stage, share: Share) {
-    let of_versions = stage.versions.iter().any(|v| !stage.checks_of(*v).is_empty());
-    assert!(of_versions || !stage.checks.is_empty());
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
         let is_emulator = device.kind() == DeviceKind::Emulator;
         if !is_emulator && share == Share::Long {
@@ -499,7 +565,9 @@ pub fn assert_stage(stage: &Stage, share: Share) {
         let is_in_share = |is_short| !is_emulator || is_short == (share == Share::Short);
         let of_stage = stage.checks.iter().filter(|check| is_in_share(!check.tier.takes_long()));
         let of_stage: Vec<Check> = of_stage.copied().collect();
-        let mut failed = failures(&of_stage, &device);
+        let mut failed =
+            if is_in_share(true) { loading_failures(stage, &device) } else { Vec::new() };
+        failed.extend(failures(&of_stage, &device));
         let all = std::env::var_os("LAB_ALL_CHECKS").is_some();
         let turns = TURNS.min(stage.versions.len());
         let ends = [stage.versions.first(), stage.versions.last()];

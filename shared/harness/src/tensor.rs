@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write as _};
+use std::ops::Range;
 use std::path::Path;
 
 use half::slice::HalfFloatSliceExt;
@@ -127,6 +128,31 @@ impl Tensor {
     pub fn absolute(&self) -> Self {
         let values: Vec<f64> = self.values().into_iter().map(f64::abs).collect();
         Self::rounded(self.dtype, &self.shape, &values)
+    }
+
+    /// Of a sequence \[B, NH, S, …\] these of its S positions: \[B, NH, as many, …\].
+    ///
+    /// # Panics
+    /// It has no third index, or not so many positions.
+    pub fn positions(&self, range: Range<usize>) -> Self {
+        let positions = self.shape[2];
+        assert!(range.end <= positions, "positions {range:?} of {positions}");
+        let row = self.dtype.size() * self.shape[3..].iter().product::<usize>();
+        let of_head = |head: &[u8]| head[range.start * row..range.end * row].to_vec();
+        let bytes = self.bytes.chunks((positions * row).max(1)).flat_map(of_head).collect();
+        let mut shape = self.shape.clone();
+        shape[2] = range.len();
+        Self { dtype: self.dtype, shape, bytes }
+    }
+
+    /// One position of a sequence \[B, NH, S, …\], without its index: \[B, NH, …\].
+    ///
+    /// # Panics
+    /// As [`positions`](Self::positions).
+    pub fn position(&self, at: usize) -> Self {
+        let mut one = self.positions(at..at + 1);
+        one.shape.remove(2);
+        one
     }
 
     /// Number of elements.
@@ -361,6 +387,29 @@ mod tests {
         for t in all.values() {
             assert_eq!(t.values(), [0., 1., 2., 3., 4., 5.]);
         }
+    }
+
+    #[test]
+    fn positions_of_a_sequence_are_those_of_each_head() {
+        let values: Vec<f64> = (0..24).map(f64::from).collect();
+        let tensor = Tensor::rounded(DType::F16, &[1, 2, 4, 3], &values);
+        let middle = tensor.positions(1..3);
+        assert_eq!(middle.shape, [1, 2, 2, 3]);
+        assert_eq!(middle.values(), [&values[3..9], &values[15..21]].concat());
+        assert_eq!(tensor.positions(2..2).shape, [1, 2, 0, 3]);
+        let last = tensor.position(3);
+        assert_eq!(last.shape, [1, 2, 3]);
+        assert_eq!(last.values(), [&values[9..12], &values[21..]].concat());
+        // Without columns.
+        let gates = Tensor::rounded(DType::F32, &[2, 1, 3], &[0., 1., 2., 3., 4., 5.]);
+        assert_eq!(gates.positions(1..3).values(), [1., 2., 4., 5.]);
+        assert_eq!(gates.position(0), Tensor::rounded(DType::F32, &[2, 1], &[0., 3.]));
+    }
+
+    #[test]
+    #[should_panic(expected = "positions 2..5 of 4")]
+    fn positions_that_are_not_there_are_refused() {
+        Tensor::rounded(DType::F32, &[1, 1, 4], &[0.0; 4]).positions(2..5);
     }
 
     /// By the short way and by f64: also ties, what is too small or too large, and what is no number.

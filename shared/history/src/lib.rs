@@ -13,6 +13,7 @@ mod lists;
 mod museum;
 mod sanitizers;
 mod shares;
+mod shown;
 mod sizes;
 mod stairs;
 mod support;
@@ -24,10 +25,11 @@ use lab_records::record::Run;
 
 pub use error::Error;
 
-/// All pages, by file name, of these records of benchmarks and of the corpus's records in a directory.
+/// All pages that the book in the workspace shows, by file name, of these records of benchmarks and of the corpus's records in a
+/// directory.
 ///
 /// # Errors
-/// A record of the corpus cannot be read; a plot cannot be drawn; the sources in the workspace are not those that this was built
+/// A record of the corpus or a chapter cannot be read; a plot cannot be drawn; the sources in the workspace are not those that this was built
 /// from.
 pub fn pages(
     runs: &[Run],
@@ -45,7 +47,7 @@ pub fn pages(
     }
     all.extend(museum::pages(workspace)?);
     all.push(("support.md".into(), support::page()));
-    Ok(all)
+    Ok(shown::shown(all, &workspace.root)?)
 }
 
 /// A record of the corpus.

@@ -2,5 +2,6 @@
 //! parameters that were tuned.
 
 pub mod launch_cost;
+mod layout;
 pub mod record;
 pub mod tuned;

@@ -333,7 +333,7 @@ impl Run {
         let path = directory.join(&name);
         let failed = |message: String| Error::File { path: path.display().to_string(), message };
         self.check().map_err(failed)?;
-        let text = serde_json::to_string_pretty(self).expect("a record is JSON") + "\n";
+        let text = crate::layout::text(self);
         std::fs::create_dir_all(directory).map_err(|e| failed(e.to_string()))?;
         lab_device::emulator::write_atomically(&path, text.as_bytes())
             .map_err(|e| failed(e.to_string()))?;
@@ -394,12 +394,16 @@ mod tests {
     #[test]
     fn a_record_survives_its_file_and_a_wrong_one_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let name = example().write(directory.path()).unwrap();
+        let mut run = example();
+        run.results.push(Measurement { version: "s:w".into(), ..run.results[0].clone() });
+        let name = run.write(directory.path()).unwrap();
         assert_eq!(name, "20260131T120000Z-example-gpu-0123456789ab.json");
         let path = directory.path().join(name);
-        assert_eq!(Run::read(&path).unwrap(), example());
+        assert_eq!(Run::read(&path).unwrap(), run);
 
         let text = std::fs::read_to_string(&path).unwrap();
+        let results = text.lines().filter(|line| line.contains("\"median_us\": "));
+        assert_eq!(results.count(), 2, "a result is a line: {text}");
         for (from, to) in [
             ("\"median_us\": 2.0", "\"median_us\": 0.5"),
             ("\"commit\": \"0", "\"commit\": \"x"),

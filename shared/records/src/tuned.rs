@@ -122,7 +122,7 @@ impl Tuned {
         let path = directory.join(&name);
         let failed = |message: String| Error::File { path: path.display().to_string(), message };
         self.check().map_err(failed)?;
-        let text = serde_json::to_string_pretty(self).expect("a record is JSON") + "\n";
+        let text = crate::layout::text(self);
         std::fs::create_dir_all(directory).map_err(|e| failed(e.to_string()))?;
         lab_device::emulator::write_atomically(&path, text.as_bytes())
             .map_err(|e| failed(e.to_string()))?;

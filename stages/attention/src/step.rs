@@ -147,10 +147,6 @@ impl Family for OfStep {
         }
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         version_checks![
             what_lies_behind_the_length_does_not_matter,

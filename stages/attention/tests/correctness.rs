@@ -6,68 +6,23 @@ use attention::{
     TURNS, WGMMA, WGMMA_BACK,
 };
 use lab_families::attention::{packed_sizes, sizes};
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 
-#[test]
-fn v0_scores() {
-    assert_version(&STAGE, &SCORES);
-    assert_eq!(STAGE.versions.len(), 12);
-}
-
-#[test]
-fn v1_online() {
-    assert_version(&STAGE, &ONLINE);
-}
-
-#[test]
-fn v2_mma() {
-    assert_version(&STAGE, &MMA);
-}
-
-#[test]
-fn v3_scores_back() {
-    assert_version(&STAGE, &SCORES_BACK);
-}
-
-#[test]
-fn v4_mma_back() {
-    assert_version(&STAGE, &MMA_BACK);
-}
-
-#[test]
-fn v5_wgmma() {
-    assert_version(&STAGE, &WGMMA);
-}
-
-#[test]
-fn v6_turns() {
-    assert_version(&STAGE, &TURNS);
-}
-
-#[test]
-fn v7_wgmma_back() {
-    assert_version(&STAGE, &WGMMA_BACK);
-}
-
-#[test]
-fn v8_packed() {
-    assert_version(&STAGE, &PACKED);
-}
-
-#[test]
-fn v9_packed_back() {
-    assert_version(&STAGE, &PACKED_BACK);
-}
-
-#[test]
-fn step() {
-    assert_version(&STAGE, &STEP);
-}
-
-#[test]
-fn step_split() {
-    assert_version(&STAGE, &STEP_SPLIT);
+version_tests! {
+    STAGE:
+    v0_scores = SCORES,
+    v1_online = ONLINE,
+    v2_mma = MMA,
+    v3_scores_back = SCORES_BACK,
+    v4_mma_back = MMA_BACK,
+    v5_wgmma = WGMMA,
+    v6_turns = TURNS,
+    v7_wgmma_back = WGMMA_BACK,
+    v8_packed = PACKED,
+    v9_packed_back = PACKED_BACK,
+    step = STEP,
+    step_split = STEP_SPLIT,
 }
 
 stage_checks!(STAGE);

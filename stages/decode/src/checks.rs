@@ -1,7 +1,7 @@
 //! What must hold beside the error bounds: parts, gates, the same bits for any R, and what is refused.
 
 use lab_device::{DType, Device};
-use lab_harness::suite::{Check, every_kernel_loads};
+use lab_harness::suite::Check;
 use lab_harness::tensor::tensors;
 use lab_harness::{Dims, Plan, Prepared as _, Problem, Tensor, Tensors, run};
 use lab_reference::matmul::matmul;
@@ -10,7 +10,6 @@ use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
 use crate::{Dequantize, MMA, MMA_INT8, PERSISTENT, SPLIT, STAGE, quantize_rows};
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
     Check::new(
         "a_row_has_the_same_bits_among_any_others",
         a_row_has_the_same_bits_among_any_others,

@@ -104,10 +104,6 @@ impl Family for Rows {
         });
         taken.map(|[r, n, k]| Dims::new([("R", r), ("N", n), ("K", k)])).collect()
     }
-
-    fn replayed(&self) -> bool {
-        true
-    }
 }
 
 /// One way of doing it.

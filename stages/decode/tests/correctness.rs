@@ -5,37 +5,16 @@ use decode::{
     FLIGHT, FLIGHT_INT8, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, SPLIT, SPLIT_INT8,
     STAGE, WARP,
 };
-use lab_harness::suite::{assert_right_within, assert_version, in_all_types};
-use lab_harness::{Dims, Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right_within, in_all_types};
+use lab_harness::{Dims, Problem, random_problems, stage_checks, version_tests};
 
-#[test]
-fn plain_versions() {
-    assert_version(&STAGE, &NAIVE);
-    assert_version(&STAGE, &WARP);
-}
-
-#[test]
-fn flight() {
-    assert_version(&STAGE, &FLIGHT);
-    assert_version(&STAGE, &FLIGHT_INT8);
-}
-
-#[test]
-fn mma() {
-    assert_version(&STAGE, &MMA);
-    assert_version(&STAGE, &MMA_INT8);
-}
-
-#[test]
-fn persistent() {
-    assert_version(&STAGE, &PERSISTENT);
-    assert_version(&STAGE, &PERSISTENT_INT8);
-}
-
-#[test]
-fn split() {
-    assert_version(&STAGE, &SPLIT);
-    assert_version(&STAGE, &SPLIT_INT8);
+version_tests! {
+    STAGE:
+    plain_versions = [NAIVE, WARP],
+    flight = [FLIGHT, FLIGHT_INT8],
+    mma = [MMA, MMA_INT8],
+    persistent = [PERSISTENT, PERSISTENT_INT8],
+    split = [SPLIT, SPLIT_INT8],
 }
 
 stage_checks!(STAGE);

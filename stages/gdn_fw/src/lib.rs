@@ -10,7 +10,8 @@ mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource};
 use lab_families::gdn::{self, Slots, sizes};
-use lab_harness::compare::unit;
+use lab_families::qkv::one_a_block;
+use lab_harness::compare::{in_f32, unit};
 use lab_harness::plan::Scope;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
@@ -71,11 +72,6 @@ static NARROW_DIMS: [Dim; 6] = gdn::dims([
     [64, 128, 128],
     [64, 128, 1024],
 ]);
-
-/// Of what is f32 in runs of every type.
-const fn in_f32(bound: f64) -> [(DType, f64); 3] {
-    [(DType::F32, bound), (DType::F16, bound), (DType::BF16, bound)]
-}
 
 static EXACT_STATE: [Output; 1] =
     [Output { name: "CN", bounds: &in_f32(2e-6), elements: &in_f32(1.2 * unit::F32) }];
@@ -306,11 +302,4 @@ impl Delta {
         };
         source.instances(name).find(fits).expect("each type, and room for all keys there may be")
     }
-}
-
-/// As many blocks, where a grid can have them.
-fn one_a_block(what: &str, blocks: usize) -> Result<u32, Error> {
-    i32::try_from(blocks)
-        .map(|blocks| blocks as u32)
-        .map_err(|_| Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks))
 }

@@ -3,28 +3,15 @@
 
 use gdn_fw::{BLOCKS, CHUNKS, RESIDENT, STAGE, STEPS};
 use lab_families::gdn::sizes;
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 
-#[test]
-fn steps() {
-    assert_version(&STAGE, &STEPS);
-}
-
-#[test]
-fn chunks() {
-    assert_version(&STAGE, &CHUNKS);
-}
-
-#[test]
-fn blocks() {
-    assert_version(&STAGE, &BLOCKS);
-}
-
-#[test]
-fn resident() {
-    assert_version(&STAGE, &RESIDENT);
-    assert_eq!(STAGE.versions.len(), 4);
+version_tests! {
+    STAGE:
+    steps = STEPS,
+    chunks = CHUNKS,
+    blocks = BLOCKS,
+    resident = RESIDENT,
 }
 
 stage_checks!(STAGE);

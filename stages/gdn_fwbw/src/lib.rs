@@ -6,12 +6,11 @@
 
 #![deny(unsafe_code)]
 
-mod checks;
-
 use gdn_fw::{Forward, add_saving_forward};
 use lab_device::{DType, Device, KernelSource};
 use lab_families::gdn::{self, BackwardSlots, sizes};
-use lab_harness::compare::unit;
+use lab_families::qkv::one_a_block;
+use lab_harness::compare::{in_f32, unit};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
@@ -40,11 +39,6 @@ static DIMS: [Dim; 6] = gdn::dims([
     [32, 64, 256],
     [32, 64, 1024],
 ]);
-
-/// Of what is f32 in runs of every type.
-const fn in_f32(bound: f64) -> [(DType, f64); 3] {
-    [(DType::F32, bound), (DType::F16, bound), (DType::BF16, bound)]
-}
 
 /// Of what is rounded to the run's type once.
 const fn rounded(f32: f64) -> [(DType, f64); 3] {
@@ -93,7 +87,6 @@ pub static STAGE: Stage = Stage {
     teaches: "gradients of the delta rule: the transposed inverse, from the last chunk to the first",
     versions: &[&CHUNKS],
     kernels: kernels::KERNELS,
-    checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 
@@ -149,20 +142,9 @@ impl Version for Chunks {
             let of_type = |i: &lab_device::Instance| i.has("T", dtype.cpp());
             let instance = source.instances(name).find(of_type).expect("each type has one");
             let kernel = device.load(instance)?;
-            let grid = kernel.grid([one_a_block(blocks)?, 1, 1])?;
+            let grid = kernel.grid([one_a_block("B NH slices or chunks", blocks)?, 1, 1])?;
             plan.launch_in(&scope, &kernel, grid, arguments![])?;
         }
         Ok(plan)
-    }
-}
-
-/// As many blocks, where a grid can have them.
-fn one_a_block(blocks: usize) -> Result<u32, Error> {
-    let most = i32::MAX as usize;
-    match blocks {
-        _ if blocks <= most => Ok(blocks as u32),
-        _ => {
-            Err(Error::bad("B NH slices or chunks", format!("at most {most}, one a block"), blocks))
-        }
     }
 }

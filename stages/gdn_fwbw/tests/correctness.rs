@@ -3,14 +3,10 @@
 
 use gdn_fwbw::{CHUNKS, STAGE};
 use lab_families::gdn::sizes;
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 
-#[test]
-fn chunks() {
-    assert_version(&STAGE, &CHUNKS);
-    assert_eq!(STAGE.versions.len(), 1);
-}
+version_tests!(STAGE: chunks = CHUNKS);
 
 stage_checks!(STAGE);
 

@@ -91,7 +91,6 @@ pub static STAGE: Stage = Stage {
     versions: &[&SIMPLE, &ONCE],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
-    checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 

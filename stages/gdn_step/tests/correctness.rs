@@ -3,18 +3,13 @@
 
 use gdn_step::{ONCE, SIMPLE, STAGE};
 use lab_families::gdn::step::sizes;
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 
-#[test]
-fn simple() {
-    assert_version(&STAGE, &SIMPLE);
-}
-
-#[test]
-fn once() {
-    assert_version(&STAGE, &ONCE);
-    assert_eq!(STAGE.versions.len(), 2);
+version_tests! {
+    STAGE:
+    simple = SIMPLE,
+    once = ONCE,
 }
 
 stage_checks!(STAGE);

@@ -56,6 +56,10 @@ impl Family for Product {
         }
     }
 
+    fn replayed(&self) -> bool {
+        false
+    }
+
     fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
         ladder::shapes(info, dtype)
     }

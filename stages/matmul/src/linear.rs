@@ -493,10 +493,6 @@ impl Family for Layer {
         let all = [[16384, 3072, 768], [16384, 768, 3072], [4096, 4096, 4096], [4096, 16384, 4096]];
         all.map(|[m, n, k]| Dims::new([("G", 1), ("M", m), ("N", n), ("K", k)])).to_vec()
     }
-
-    fn replayed(&self) -> bool {
-        true
-    }
 }
 
 impl Version for Linear {

@@ -242,10 +242,6 @@ impl Family for Gradient {
         let all = [[4096, 768], [768, 2048], [2304, 768], [768, 768]];
         all.map(|[n, k]| Dims::new([("R", 32768), ("N", n), ("K", k)])).to_vec()
     }
-
-    fn replayed(&self) -> bool {
-        true
-    }
 }
 
 impl Version for OfWeights {

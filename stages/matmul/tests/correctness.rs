@@ -1,156 +1,63 @@
 //! Every version against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Choice, Dims, Error, Posed, Problem, Version, random_problems, stage_checks};
-use matmul::{STAGE, VERSIONS};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{
+    Choice, Dims, Error, Posed, Problem, Version, random_problems, stage_checks, version_tests,
+};
+use matmul::linear::LINEAR;
+use matmul::weight_gradient::WEIGHT_GRADIENT;
+use matmul::{
+    ASYNC, BEHIND, BLOCKS, COALESCED, GRID, MMA, MULTICAST, NAIVE, NARROW, PERSISTENT, RING, ROLES,
+    ROWS, SNAKE, SPLIT, STAGE, STORES, TENSOR, TILED, TURNED, TURNED_GRID, VERSIONS, WARPS, WGMMA,
+    WIDE,
+};
 use proptest::prelude::*;
 
-#[test]
-fn naive() {
-    assert_version(&matmul::STAGE, &matmul::NAIVE);
-}
-
-#[test]
-fn coalesced() {
-    assert_version(&matmul::STAGE, &matmul::COALESCED);
-}
-
-#[test]
-fn tiled() {
-    assert_version(&matmul::STAGE, &matmul::TILED);
-}
-
-#[test]
-fn rows() {
-    assert_version(&matmul::STAGE, &matmul::ROWS);
-}
-
-#[test]
-fn blocks() {
-    assert_version(&matmul::STAGE, &matmul::BLOCKS);
-}
-
-#[test]
-fn warps() {
-    assert_version(&matmul::STAGE, &matmul::WARPS);
-}
-
-#[test]
-fn asynchronous() {
-    assert_version(&matmul::STAGE, &matmul::ASYNC);
-}
-
-#[test]
-fn tensor_cores_one_step_after_the_other() {
-    assert_version(&matmul::STAGE, &matmul::MMA);
-}
-
-#[test]
-fn tensor_cores() {
-    assert_version(&matmul::STAGE, &matmul::TENSOR);
-}
-
-#[test]
-fn warpgroups() {
-    assert_version(&matmul::STAGE, &matmul::WGMMA);
-}
-
-#[test]
-fn a_ring_of_tiles() {
-    assert_version(&matmul::STAGE, &matmul::RING);
-}
-
-#[test]
-fn warps_of_two_kinds() {
-    assert_version(&matmul::STAGE, &matmul::ROLES);
-}
-
-#[test]
-fn wide_tiles() {
-    assert_version(&matmul::STAGE, &matmul::WIDE);
-}
-
-#[test]
-fn blocks_that_stay() {
-    assert_version(&matmul::STAGE, &matmul::PERSISTENT);
-}
-
-#[test]
-fn asynchronous_stores() {
-    assert_version(&matmul::STAGE, &matmul::STORES);
-}
-
-#[test]
-fn pairs_of_blocks() {
-    assert_version(&matmul::STAGE, &matmul::MULTICAST);
-}
-
-#[test]
-fn parts_of_k() {
-    assert_version(&matmul::STAGE, &matmul::SPLIT);
-}
-
-#[test]
-fn turned() {
-    assert_version(&matmul::STAGE, &matmul::TURNED);
-}
-
-#[test]
-fn parts_for_the_whole_grid() {
-    assert_version(&matmul::STAGE, &matmul::GRID);
-}
-
-#[test]
-fn turned_parts_for_the_whole_grid() {
-    assert_version(&matmul::STAGE, &matmul::TURNED_GRID);
-}
-
-#[test]
-fn linear_layers() {
-    assert_version(&matmul::STAGE, &matmul::linear::LINEAR);
-}
-
-#[test]
-fn a_narrow_last_round() {
-    assert_version(&matmul::STAGE, &matmul::NARROW);
-}
-
-#[test]
-fn tiles_stored_behind_others() {
-    assert_version(&matmul::STAGE, &matmul::BEHIND);
-}
-
-#[test]
-fn back_and_forth() {
-    assert_version(&matmul::STAGE, &matmul::SNAKE);
-}
-
-#[test]
-fn gradients_by_weights() {
-    assert_version(&matmul::STAGE, &matmul::weight_gradient::WEIGHT_GRADIENT);
-}
-
-#[test]
-fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 25);
-    assert_eq!(VERSIONS.len(), 23);
+version_tests! {
+    STAGE:
+    naive = NAIVE,
+    coalesced = COALESCED,
+    tiled = TILED,
+    rows = ROWS,
+    blocks = BLOCKS,
+    warps = WARPS,
+    asynchronous = ASYNC,
+    tensor_cores_one_step_after_the_other = MMA,
+    tensor_cores = TENSOR,
+    warpgroups = WGMMA,
+    a_ring_of_tiles = RING,
+    warps_of_two_kinds = ROLES,
+    wide_tiles = WIDE,
+    blocks_that_stay = PERSISTENT,
+    asynchronous_stores = STORES,
+    pairs_of_blocks = MULTICAST,
+    parts_of_k = SPLIT,
+    turned = TURNED,
+    parts_for_the_whole_grid = GRID,
+    turned_parts_for_the_whole_grid = TURNED_GRID,
+    linear_layers = LINEAR,
+    a_narrow_last_round = NARROW,
+    tiles_stored_behind_others = BEHIND,
+    back_and_forth = SNAKE,
+    gradients_by_weights = WEIGHT_GRADIENT,
 }
 
 #[test]
 fn each_version_changes_the_one_before() {
+    assert_eq!(VERSIONS.len(), 23);
     // What v14 changes gains nothing: v15 goes on from v13.
     for pair in VERSIONS[..16].windows(2) {
         assert_eq!(pair[1].info().parent, Some(pair[0].info().name));
     }
-    assert_eq!(matmul::SPLIT.info().parent, Some(matmul::STORES.info().name));
-    assert_eq!(matmul::GRID.info().parent, Some(matmul::SPLIT.info().name));
-    assert_eq!(matmul::NARROW.info().parent, Some(matmul::GRID.info().name));
-    assert_eq!(matmul::BEHIND.info().parent, Some(matmul::NARROW.info().name));
-    assert_eq!(matmul::SNAKE.info().parent, Some(matmul::BEHIND.info().name));
+    assert_eq!(SPLIT.info().parent, Some(STORES.info().name));
+    assert_eq!(GRID.info().parent, Some(SPLIT.info().name));
+    assert_eq!(NARROW.info().parent, Some(GRID.info().name));
+    assert_eq!(BEHIND.info().parent, Some(NARROW.info().name));
+    assert_eq!(SNAKE.info().parent, Some(BEHIND.info().name));
     // In f32, for which v13's stores are not.
-    assert_eq!(matmul::TURNED.info().parent, Some(matmul::PERSISTENT.info().name));
-    assert_eq!(matmul::TURNED_GRID.info().parent, Some(matmul::TURNED.info().name));
+    assert_eq!(TURNED.info().parent, Some(PERSISTENT.info().name));
+    assert_eq!(TURNED_GRID.info().parent, Some(TURNED.info().name));
 }
 
 /// The versions of the family that the stage is named after.
@@ -189,8 +96,7 @@ fn the_peers_are_right() {
     for device in lab_harness::suite::devices().unwrap() {
         for peer in STAGE.peers_of("matmul").filter(|p| p.info().runs_beside(&device)) {
             // One that rounds as it does says how far off it may be.
-            let version =
-                if peer.info().products.is_some() { &matmul::MMA } else { &matmul::NAIVE };
+            let version = if peer.info().products.is_some() { &MMA } else { &NAIVE };
             for &dtype in peer.info().dtypes {
                 let dims = Dims::new([("G", 2), ("M", 300), ("N", 40), ("K", 50)]);
                 let posed = Posed::new(version, Problem::new(dims, dtype));

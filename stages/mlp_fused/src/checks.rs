@@ -1,17 +1,16 @@
 //! What must hold beside the error bounds.
 
-use lab_device::emulator::{self, Order};
 use lab_device::{DType, Device, DeviceKind, Kernel};
 use lab_families::mlp;
-use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
+use lab_harness::suite::{Check, VersionCheck, check, orders, without_checks};
 use lab_harness::{
     Error, Options, Prepared, Problem, Request, Tensor, Tensors, Version, run, tensor::tensors,
     version_checks,
 };
 use lab_reference::mlp::Parameters;
 
+use crate::resident;
 use crate::steps::StepsPlan;
-use crate::{STAGE, resident};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same in Ends,
@@ -26,7 +25,6 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 ];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
     Check::new("residents_without_a_cluster", residents_without_a_cluster),
     Check::new("a_loss_that_is_no_number_moves_nothing", a_loss_that_is_no_number_moves_nothing),
 ];
@@ -42,24 +40,11 @@ fn fitted(version: &dyn Version, shape: [usize; 5]) -> [usize; 5] {
     shape.map(|size| size.min(dims.next().expect("a dimension of each").max))
 }
 
-/// The device as it is; of an emulator also one, two and five OS threads, each in other orders.
-fn schedules(device: &Device) -> Vec<Device> {
-    let mut all = vec![device.clone()];
-    if let Some(mode) = device.mode() {
-        let orders = [Order::Reverse, Order::Random(1), Order::Random(2), Order::Warps];
-        for (order, threads) in orders.into_iter().zip([1, 2, 5, 2]) {
-            let options = emulator::Options { order, threads, ..emulator::Options::default() };
-            all.push(Device::emulator_with(mode, options).unwrap());
-        }
-    }
-    all
-}
-
 /// Bit for bit, and at a second launch, too.
 fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
     let all = inputs(version, [3, 70, 150, 12, 36]);
     let first = run(version, device, &all, &Options::default()).unwrap();
-    for device in schedules(device) {
+    for device in orders(device) {
         let mut prepared = version.prepare(&device, &all, &Options::default()).unwrap();
         for _ in 0..2 {
             prepared.launch().unwrap();
@@ -216,10 +201,6 @@ fn a_loss_that_is_no_number_moves_nothing(device: &Device) {
             assert_eq!(out[name], all[name], "{}: {name}", version.info().name);
         }
     }
-}
-
-fn every_kernel_loads_on_every_device(device: &Device) {
-    every_kernel_loads(&STAGE, device);
 }
 
 /// More pairs than a warp lists at a time, and tokens that all of them share.

@@ -74,10 +74,6 @@ impl Family for Formula {
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         (self.cost)(dims, dtype)
     }
-
-    fn replayed(&self) -> bool {
-        true
-    }
 }
 
 /// What a reference is computed from.

@@ -1,71 +1,26 @@
 //! Every operation against its f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::suite::{assert_right_within, assert_version, in_all_types};
-use lab_harness::{Dims, Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right_within, in_all_types};
+use lab_harness::{Dims, Problem, random_problems, stage_checks, version_tests};
 use passes::{
     ADAMW, APPEND_TO_CACHE, CROSS_ENTROPY, CROSS_ENTROPY_BACK, DROPOUT, EMBEDDING, EMBEDDING_BACK,
     HEAD_NORM, HEAD_NORM_BACK, MERGE_HEADS, RMS_NORM, RMS_NORM_BACK, ROPE, SOFT_CAP_GATES,
     SOFT_CAP_GATES_BACK, SPLIT_HEADS, STAGE, SWIGLU, SWIGLU_BACK, WIDEN,
 };
 
-#[test]
-fn rms_norm() {
-    assert_version(&STAGE, &RMS_NORM);
-    assert_version(&STAGE, &RMS_NORM_BACK);
-}
-
-#[test]
-fn head_norm() {
-    assert_version(&STAGE, &HEAD_NORM);
-    assert_version(&STAGE, &HEAD_NORM_BACK);
-}
-
-#[test]
-fn swiglu() {
-    assert_version(&STAGE, &SWIGLU);
-    assert_version(&STAGE, &SWIGLU_BACK);
-}
-
-#[test]
-fn soft_cap_gates() {
-    assert_version(&STAGE, &SOFT_CAP_GATES);
-    assert_version(&STAGE, &SOFT_CAP_GATES_BACK);
-}
-
-#[test]
-fn heads() {
-    assert_version(&STAGE, &SPLIT_HEADS);
-    assert_version(&STAGE, &MERGE_HEADS);
-}
-
-#[test]
-fn rope() {
-    assert_version(&STAGE, &ROPE);
-    assert_version(&STAGE, &APPEND_TO_CACHE);
-}
-
-#[test]
-fn dropout() {
-    assert_version(&STAGE, &DROPOUT);
-    assert_version(&STAGE, &WIDEN);
-}
-
-#[test]
-fn embedding() {
-    assert_version(&STAGE, &EMBEDDING);
-    assert_version(&STAGE, &EMBEDDING_BACK);
-}
-
-#[test]
-fn cross_entropy() {
-    assert_version(&STAGE, &CROSS_ENTROPY);
-    assert_version(&STAGE, &CROSS_ENTROPY_BACK);
-}
-
-#[test]
-fn adamw() {
-    assert_version(&STAGE, &ADAMW);
+version_tests! {
+    STAGE:
+    rms_norm = [RMS_NORM, RMS_NORM_BACK],
+    head_norm = [HEAD_NORM, HEAD_NORM_BACK],
+    swiglu = [SWIGLU, SWIGLU_BACK],
+    soft_cap_gates = [SOFT_CAP_GATES, SOFT_CAP_GATES_BACK],
+    heads = [SPLIT_HEADS, MERGE_HEADS],
+    rope = [ROPE, APPEND_TO_CACHE],
+    dropout = [DROPOUT, WIDEN],
+    embedding = [EMBEDDING, EMBEDDING_BACK],
+    cross_entropy = [CROSS_ENTROPY, CROSS_ENTROPY_BACK],
+    adamw = ADAMW,
 }
 
 stage_checks!(STAGE);

@@ -75,6 +75,10 @@ impl Family for Formula {
         let [largest, moved] = (self.elements)(dims);
         Cost { flops: self.flops * largest, bytes: moved * dtype.size() as f64 }
     }
+
+    fn replayed(&self) -> bool {
+        false
+    }
 }
 
 /// What a reference is computed from.

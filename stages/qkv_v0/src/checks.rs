@@ -2,10 +2,10 @@
 
 use lab_device::{DType, Device, Mode};
 use lab_families::qkv::sizes;
-use lab_harness::suite::{Case, Check, check, every_kernel_loads, without_checks};
+use lab_harness::suite::{Case, Check, check, without_checks};
 use lab_harness::{Options, Problem, Version, run};
 
-use crate::{GRID_TILE, INFO, MISTAKE, STAGE};
+use crate::{GRID_TILE, INFO, MISTAKE};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check::new("one_block_is_right", one_block_is_right),
@@ -18,7 +18,6 @@ pub(crate) static CHECKS: &[Check] = &[
         the_checks_find_the_reads_of_what_others_hold,
     ),
     Check::new("a_wrong_number_of_blocks_is_refused", a_wrong_number_of_blocks_is_refused),
-    Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
 ];
 
 fn with_blocks(blocks: u32) -> Options {
@@ -93,8 +92,4 @@ fn a_wrong_number_of_blocks_is_refused(device: &Device) {
         let said = "--set blocks: expected a whole number from 1 to 32, got";
         assert!(error.starts_with(said), "{error}");
     }
-}
-
-fn every_kernel_loads_on_every_device(device: &Device) {
-    every_kernel_loads(&STAGE, device);
 }

@@ -3,19 +3,21 @@
 
 use lab_device::emulator::Kind;
 use lab_device::{DType, Device, Mode};
-use lab_harness::suite::{Case, assert_checks, assert_version, check};
-use lab_harness::{Expected, Options, Problem, Version};
+use lab_harness::suite::{Case, Share, assert_all_tested, assert_stage, check};
+use lab_harness::{Expected, Options, Problem, Version, version_tests};
 use qkv_v0::{GRID_TILE, STAGE};
 
-#[test]
-fn grid_tile() {
-    assert_version(&STAGE, &GRID_TILE);
-    assert_eq!(STAGE.versions.len(), 1);
-}
+version_tests!(STAGE: grid_tile = GRID_TILE);
 
 #[test]
 fn what_else_must_hold() {
-    assert_checks(STAGE.checks);
+    assert_stage(&STAGE, Share::Short);
+}
+
+#[test]
+#[should_panic(expected = "versions that tests of qkv_v0 name")]
+fn a_version_that_no_test_names_is_found() {
+    assert_all_tested(&STAGE, &[]);
 }
 
 fn small(mode: Mode, options: &[&str]) -> Case {

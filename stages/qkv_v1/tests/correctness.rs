@@ -2,16 +2,12 @@
 #![allow(missing_docs)]
 
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 use proptest::prelude::*;
 use qkv_v1::{BLOCK_TILE, STAGE};
 
-#[test]
-fn block_tile() {
-    assert_version(&STAGE, &BLOCK_TILE);
-    assert_eq!(STAGE.versions.len(), 1);
-}
+version_tests!(STAGE: block_tile = BLOCK_TILE);
 
 stage_checks!(STAGE);
 

@@ -2,34 +2,17 @@
 #![allow(missing_docs)]
 
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 use proptest::prelude::*;
 use qkv_v2::{CLUSTER, REORDERED, RESIDENT, STAGE, WGMMA};
 
-#[test]
-fn the_other_order() {
-    assert_version(&STAGE, &REORDERED);
-}
-
-#[test]
-fn warpgroups() {
-    assert_version(&STAGE, &WGMMA);
-}
-
-#[test]
-fn a_cluster_a_head() {
-    assert_version(&STAGE, &CLUSTER);
-}
-
-#[test]
-fn blocks_that_stay() {
-    assert_version(&STAGE, &RESIDENT);
-}
-
-#[test]
-fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 4);
+version_tests! {
+    STAGE:
+    the_other_order = REORDERED,
+    warpgroups = WGMMA,
+    a_cluster_a_head = CLUSTER,
+    blocks_that_stay = RESIDENT,
 }
 
 stage_checks!(STAGE);

@@ -2,24 +2,15 @@
 #![allow(missing_docs)]
 
 use lab_families::slstm::sizes;
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 use slstm_fused::{CELL, FORWARD, HEADS, STAGE};
 
-#[test]
-fn cell() {
-    assert_version(&STAGE, &CELL);
-}
-
-#[test]
-fn heads() {
-    assert_version(&STAGE, &HEADS);
-}
-
-#[test]
-fn forward_alone() {
-    FORWARD.iter().for_each(|version| assert_version(&STAGE, version));
-    assert_eq!(STAGE.versions.len(), 2 + FORWARD.len());
+version_tests! {
+    STAGE:
+    cell = CELL,
+    heads = HEADS,
+    forward_alone = [FORWARD[0], FORWARD[1]],
 }
 
 stage_checks!(STAGE);

@@ -2,15 +2,11 @@
 #![allow(missing_docs)]
 
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 use vlstm_fw_v0::{CAUSAL, STAGE};
 
-#[test]
-fn causal() {
-    assert_version(&STAGE, &CAUSAL);
-    assert_eq!(STAGE.versions.len(), 1);
-}
+version_tests!(STAGE: causal = CAUSAL);
 
 stage_checks!(STAGE);
 

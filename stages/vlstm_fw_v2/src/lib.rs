@@ -8,9 +8,9 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, LaunchPromise, Swizzle, TensorMap};
-use lab_families::qkv::{self, sizes};
+use lab_families::qkv::{self, one_a_block, sizes};
 use lab_families::vlstm;
-use lab_harness::compare::unit;
+use lab_harness::compare::{in_f32_of_halves as in_f32, unit};
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
@@ -43,11 +43,6 @@ static DIMS: [Dim; 5] = vlstm::dims([
     [64, 128, 128],
     [64, 128, 1024],
 ]);
-
-/// Of what is f32 in runs of every type.
-const fn in_f32(bound: f64) -> [(DType, f64); 2] {
-    [(DType::F16, bound), (DType::BF16, bound)]
-}
 
 const INFO: Info = Info {
     stage: "vlstm_fw_v2",
@@ -140,12 +135,14 @@ pub static STAGE: Stage = Stage {
     versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD, &PERSISTENT],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
-    checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 
 /// Panels of a tensor: 64 of its columns, `rows` positions.
-fn panels(
+///
+/// # Errors
+/// The tensor is none that a copy of tensors takes.
+pub fn panels(
     dtype: DType,
     [heads, positions, columns]: [usize; 3],
     rows: usize,
@@ -313,11 +310,4 @@ impl Pairs {
     fn by_tma(&self) -> bool {
         self.kernel != MMA.kernel
     }
-}
-
-/// As many blocks, where a grid can have them.
-fn one_a_block(what: &str, blocks: usize) -> Result<u32, Error> {
-    i32::try_from(blocks)
-        .map(|blocks| blocks as u32)
-        .map_err(|_| Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks))
 }

@@ -2,34 +2,17 @@
 #![allow(missing_docs)]
 
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 use vlstm_fw_v2::{AHEAD, FACTORED, MMA, PERSISTENT, STAGE, WGMMA};
 
-#[test]
-fn mma() {
-    assert_version(&STAGE, &MMA);
-}
-
-#[test]
-fn wgmma() {
-    assert_version(&STAGE, &WGMMA);
-}
-
-#[test]
-fn factors() {
-    assert_version(&STAGE, &FACTORED);
-}
-
-#[test]
-fn ahead() {
-    assert_version(&STAGE, &AHEAD);
-}
-
-#[test]
-fn persistent() {
-    assert_version(&STAGE, &PERSISTENT);
-    assert_eq!(STAGE.versions.len(), 5);
+version_tests! {
+    STAGE:
+    mma = MMA,
+    wgmma = WGMMA,
+    factors = FACTORED,
+    ahead = AHEAD,
+    persistent = PERSISTENT,
 }
 
 stage_checks!(STAGE);

@@ -3,16 +3,15 @@
 use lab_device::{DType, Device};
 use lab_families::qkv::checks::any_schedule_gives_the_same;
 use lab_families::qkv::sizes;
-use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::suite::{Check, VersionCheck};
 use lab_harness::{Options, Problem, Tensor, Version, compare, run, version_checks};
 
-use crate::{CHUNKS, LONG, STAGE};
+use crate::{CHUNKS, LONG};
 
 pub(crate) static VERSION_CHECKS: &[VersionCheck] =
     version_checks![any_schedule_gives_the_same in Ends];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
     Check::new("the_length_of_chunks_does_not_matter", lengths_agree),
     Check::new("a_long_memory_fits_into_halves", long_memory),
 ];

@@ -7,10 +7,10 @@
 #![deny(unsafe_code)]
 
 use lab_device::{DType, Device, Instance, Kernel, KernelSource, LaunchPromise};
-use lab_families::qkv::{self, Grid, sizes};
+use lab_families::qkv::{self, Grid, one_a_block, sizes};
 use lab_families::vlstm;
 use lab_families::vlstm::StateSlots;
-use lab_harness::compare::unit;
+use lab_harness::compare::{in_f32_of_halves as in_f32, unit};
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
@@ -48,11 +48,6 @@ const BROAD: usize = 512;
 
 static DIMS: [Dim; 5] = dims(BROAD);
 static DIMS_OF_LONG: [Dim; 5] = dims(NARROW);
-
-/// Of what is f32 in runs of every type.
-const fn in_f32(bound: f64) -> [(DType, f64); 2] {
-    [(DType::F16, bound), (DType::BF16, bound)]
-}
 
 // C: α k is rounded once. n is a multiple of exp(mN), whose rounding to f32 it carries.
 static LAST_STATE: &[Output] = &[
@@ -343,11 +338,4 @@ impl Chunks {
         let kernel = self.kernel(plan, &kernels::PARTS, "chunk_parts", dtype)?;
         plan.launch_in(scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])
     }
-}
-
-/// As many blocks, where a grid can have them.
-fn one_a_block(what: &str, blocks: usize) -> Result<u32, Error> {
-    i32::try_from(blocks)
-        .map(|blocks| blocks as u32)
-        .map_err(|_| Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks))
 }

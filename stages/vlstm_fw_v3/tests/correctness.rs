@@ -3,19 +3,14 @@
 
 use lab_device::DType;
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_right, assert_version};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::assert_right;
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 use vlstm_fw_v3::{CHUNKS, LONG, STAGE};
 
-#[test]
-fn v0_chunks() {
-    assert_version(&STAGE, &CHUNKS);
-    assert_eq!(STAGE.versions.len(), 2);
-}
-
-#[test]
-fn v1_long() {
-    assert_version(&STAGE, &LONG);
+version_tests! {
+    STAGE:
+    v0_chunks = CHUNKS,
+    v1_long = LONG,
 }
 
 stage_checks!(STAGE);

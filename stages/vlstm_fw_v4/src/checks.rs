@@ -4,14 +4,12 @@ use lab_device::{DType, Device};
 use lab_families::qkv::checks::any_schedule_gives_the_same;
 use lab_families::qkv::sizes;
 use lab_families::vlstm::{PackedSlot, no_state_slots, packed_sequences};
-use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::suite::{Check, VersionCheck};
 use lab_harness::{
     Options, Plan, Prepared, Problem, Tensor, Tensors, Version, compare, run, version_checks,
 };
 
-use crate::{
-    ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROLES, SEGMENTED, SEGMENTS, STAGE, Saved, Walk,
-};
+use crate::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROLES, SEGMENTED, SEGMENTS, Saved, Walk};
 
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same if takes_batches in Ends,
@@ -32,10 +30,8 @@ fn has_segments(version: &dyn Version) -> bool {
     version.info().settings.iter().any(|setting| setting.name == SEGMENTS.name)
 }
 
-pub(crate) static CHECKS: &[Check] = &[
-    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
-    Check::new("what_a_backward_pass_wants_is_saved", what_a_backward_pass_wants_is_saved),
-];
+pub(crate) static CHECKS: &[Check] =
+    &[Check::new("what_a_backward_pass_wants_is_saved", what_a_backward_pass_wants_is_saved)];
 
 /// What is saved for a backward pass, which no version of this stage reads: the states at anchors are the last states of the
 /// sequences that end there, and slopes say whether n is l, -l or the floor. Heads have several anchors and several slices

@@ -13,7 +13,7 @@ use lab_device::{
 use lab_families::qkv::sizes;
 use lab_families::vlstm;
 use lab_families::vlstm::{PackedSlot, StateSlots};
-use lab_harness::compare::unit;
+use lab_harness::compare::{in_f32_of_halves as in_f32, unit};
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
@@ -59,11 +59,6 @@ static PACKED_DIMS: [Dim; 5] = {
     let [_, nh, _, dhqk, dhhv] = sizes_up_to(128);
     vlstm::packed_dims([[4, 8, 65535], nh, [300, 16384, 1 << 24], dhqk, dhhv])
 };
-
-/// Of what is f32 in runs of every type.
-const fn in_f32(bound: f64) -> [(DType, f64); 2] {
-    [(DType::F16, bound), (DType::BF16, bound)]
-}
 
 // C: α v is rounded once, α before it; n has α to twice the bits.
 static LAST_STATE: &[Output] = &[

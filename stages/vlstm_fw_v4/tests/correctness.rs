@@ -2,34 +2,17 @@
 #![allow(missing_docs)]
 
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_right, assert_version, in_all_types};
-use lab_harness::{Problem, Stage, Version, random_problems, stage_checks};
+use lab_harness::suite::{assert_right, in_all_types};
+use lab_harness::{Problem, Stage, Version, random_problems, stage_checks, version_tests};
 use vlstm_fw_v4::{PACKED, ROLES, SEGMENTED, STAGE, STEPS, WIDE};
 
-#[test]
-fn steps() {
-    assert_version(&STAGE, &STEPS);
-}
-
-#[test]
-fn roles() {
-    assert_version(&STAGE, &ROLES);
-}
-
-#[test]
-fn wide() {
-    assert_version(&STAGE, &WIDE);
-}
-
-#[test]
-fn segments() {
-    assert_version(&STAGE, &SEGMENTED);
-}
-
-#[test]
-fn packed() {
-    assert_version(&STAGE, &PACKED);
-    assert_eq!(STAGE.versions.len(), 5);
+version_tests! {
+    STAGE:
+    steps = STEPS,
+    roles = ROLES,
+    wide = WIDE,
+    segments = SEGMENTED,
+    packed = PACKED,
 }
 
 /// `ROLES` launches a kernel that `SEGMENTED` launches, too, where there is one segment, and has no more to show than its results:

@@ -1,16 +1,15 @@
 //! What must hold beside the error bounds and the checks of the family.
 
 use lab_device::{Buffer, Device, DeviceKind};
+use lab_harness::suite::Check;
 use lab_harness::suite::schedules;
-use lab_harness::suite::{Check, every_kernel_loads};
 use lab_reference::vlstm::log_sigmoid;
 
-use crate::{GATES, STAGE, kernels};
+use crate::{GATES, kernels};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check::new("blocks_may_begin_in_any_order", blocks_may_begin_in_any_order),
     Check::new("a_grid_of_any_size_sums_up_all_tiles", a_grid_of_any_size_sums_up_all_tiles),
-    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
 ];
 
 /// Gates from -3 to 7.

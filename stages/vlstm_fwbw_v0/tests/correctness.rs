@@ -2,19 +2,14 @@
 #![allow(missing_docs)]
 
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_right_within, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right_within, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 use vlstm_fwbw_v0::{FLAGS, GRID_SYNC, STAGE};
 
-#[test]
-fn grid_sync() {
-    assert_version(&STAGE, &GRID_SYNC);
-}
-
-#[test]
-fn flags() {
-    assert_version(&STAGE, &FLAGS);
-    assert_eq!(STAGE.versions.len(), 2);
+version_tests! {
+    STAGE:
+    grid_sync = GRID_SYNC,
+    flags = FLAGS,
 }
 
 stage_checks!(STAGE);

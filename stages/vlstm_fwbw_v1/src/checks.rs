@@ -5,11 +5,11 @@ use std::time::Duration;
 use lab_device::emulator::{Line, Operation};
 use lab_device::{DType, Device, DeviceKind, Mode};
 use lab_families::qkv::sizes;
-use lab_harness::suite::{Check, Tier, every_kernel_loads};
+use lab_harness::suite::{Check, Tier};
 use lab_harness::{Options, Posed, Problem, Request, Version, timing};
 use vlstm_fwbw_v0::FLAGS;
 
-use crate::{AHEAD, STAGE, tuning};
+use crate::{AHEAD, tuning};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check::new("tiles_of_any_shape_are_right", tiles_of_any_shape_are_right)
@@ -18,7 +18,6 @@ pub(crate) static CHECKS: &[Check] = &[
     Check::new("asks_for_no_piece_past_the_diagonal", asks_for_no_piece_past_the_diagonal),
     Check::new("asks_less_than_v0", asks_less_than_v0),
     Check::new("faster_than_v0", faster_than_v0),
-    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
 ];
 
 /// Tiles of Q larger than those of K and V, and the other way round, in one kernel after the other.

@@ -2,24 +2,15 @@
 #![allow(missing_docs)]
 
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_right_within, assert_version, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::{assert_right_within, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 use vlstm_fwbw_v1::{AHEAD, ROWS, STAGE, TWINS};
 
-#[test]
-fn rows() {
-    assert_version(&STAGE, &ROWS);
-}
-
-#[test]
-fn twins() {
-    assert_version(&STAGE, &TWINS);
-}
-
-#[test]
-fn ahead() {
-    assert_version(&STAGE, &AHEAD);
-    assert_eq!(STAGE.versions.len(), 3);
+version_tests! {
+    STAGE:
+    rows = ROWS,
+    twins = TWINS,
+    ahead = AHEAD,
 }
 
 stage_checks!(STAGE);

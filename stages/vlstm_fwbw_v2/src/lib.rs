@@ -8,14 +8,14 @@
 
 mod checks;
 
-use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
+use lab_device::{DType, Device, Instance, KernelSource};
 use lab_families::qkv::{self, sizes};
 use lab_families::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
-use vlstm_fw_v2::{FACTORS, Forward, Pairs};
+use vlstm_fw_v2::{FACTORS, Forward, Pairs, panels};
 
 #[allow(missing_docs, unsafe_code)]
 pub mod kernels {
@@ -183,16 +183,6 @@ pub static STAGE: Stage = Stage {
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
-
-/// Panels of a tensor: 64 of its columns, `rows` positions.
-fn panels(
-    dtype: DType,
-    [heads, positions, columns]: [usize; 3],
-    rows: usize,
-) -> Result<TensorMap, Error> {
-    let map = TensorMap::new(dtype, &[columns, positions, heads], &[SIDE, rows, 1])?;
-    Ok(map.swizzle(Swizzle::Bytes128))
-}
 
 /// The first that has room for the keys and, where it has values, for these.
 fn instance(source: &'static KernelSource, kernel: &str, dtype: DType, dims: &Dims) -> Instance {

@@ -2,35 +2,18 @@
 #![allow(missing_docs)]
 
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_version, check, emulator};
-use lab_harness::{Problem, stage_checks};
+use lab_harness::suite::{check, emulator};
+use lab_harness::{Problem, stage_checks, version_tests};
 use proptest::prelude::*;
 use vlstm_fwbw_v2::{AHEAD, FACTORED, MMA, SKIP, STAGE, WGMMA};
 
-#[test]
-fn mma() {
-    assert_version(&STAGE, &MMA);
-}
-
-#[test]
-fn wgmma() {
-    assert_version(&STAGE, &WGMMA);
-}
-
-#[test]
-fn factors() {
-    assert_version(&STAGE, &FACTORED);
-}
-
-#[test]
-fn ahead() {
-    assert_version(&STAGE, &AHEAD);
-}
-
-#[test]
-fn skip() {
-    assert_version(&STAGE, &SKIP);
-    assert_eq!(STAGE.versions.len(), 5);
+version_tests! {
+    STAGE:
+    mma = MMA,
+    wgmma = WGMMA,
+    factors = FACTORED,
+    ahead = AHEAD,
+    skip = SKIP,
 }
 
 stage_checks!(STAGE);

@@ -5,16 +5,15 @@ use lab_families::qkv::sizes;
 use lab_families::vlstm::f16_checks::{
     infinite_in_f16_is_no_neighbour, small_input_gates_cost_no_digits,
 };
-use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::suite::{Check, VersionCheck};
 use lab_harness::{Options, Problem, Tensor, Version, compare, run, version_checks};
 
-use crate::{CARRIED, CHUNKS, LONG, STAGE, TOGETHER};
+use crate::{CARRIED, CHUNKS, LONG, TOGETHER};
 
 pub(crate) static VERSION_CHECKS: &[VersionCheck] =
     version_checks![infinite_in_f16_is_no_neighbour, small_input_gates_cost_no_digits];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
     Check::new("one_launch_gives_the_same_bits", launches_agree),
     Check::new("a_long_memory_fits_into_halves", long_memory),
 ];

@@ -3,29 +3,16 @@
 
 use lab_device::DType;
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_right, assert_version};
-use lab_harness::{Problem, random_problems, stage_checks};
+use lab_harness::suite::assert_right;
+use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 use vlstm_fwbw_v3::{CARRIED, CHUNKS, LONG, STAGE, TOGETHER};
 
-#[test]
-fn v0_chunks() {
-    assert_version(&STAGE, &CHUNKS);
-}
-
-#[test]
-fn v1_long() {
-    assert_version(&STAGE, &LONG);
-}
-
-#[test]
-fn v2_together() {
-    assert_version(&STAGE, &TOGETHER);
-}
-
-#[test]
-fn v3_carried() {
-    assert_version(&STAGE, &CARRIED);
-    assert_eq!(STAGE.versions.len(), 4);
+version_tests! {
+    STAGE:
+    v0_chunks = CHUNKS,
+    v1_long = LONG,
+    v2_together = TOGETHER,
+    v3_carried = CARRIED,
 }
 
 stage_checks!(STAGE);

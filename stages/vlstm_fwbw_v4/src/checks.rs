@@ -6,14 +6,14 @@ use lab_families::vlstm;
 use lab_families::vlstm::f16_checks::{
     infinite_in_f16_is_no_neighbour, small_input_gates_cost_no_digits,
 };
-use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::suite::{Check, VersionCheck};
 use lab_harness::tensor::tensors;
 use lab_harness::{
     Options, Plan, Prepared, Problem, Tensor, Tensors, Version, arguments, compare, run,
     version_checks,
 };
 
-use crate::{SEGMENTS, STAGE, kernels};
+use crate::{SEGMENTS, kernels};
 
 // Segments of the version alone that has them: no other's kernels are to blame where they differ.
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
@@ -42,13 +42,10 @@ fn has_segments(version: &dyn Version) -> bool {
     version.info().settings.iter().any(|setting| setting.name == SEGMENTS.name)
 }
 
-pub(crate) static CHECKS: &[Check] = &[
-    Check::new("every_kernel_loads_on_every_device", |device| every_kernel_loads(&STAGE, device)),
-    Check::new(
-        "what_two_borders_disagree_in_is_shared_out",
-        what_two_borders_disagree_in_is_shared_out,
-    ),
-];
+pub(crate) static CHECKS: &[Check] = &[Check::new(
+    "what_two_borders_disagree_in_is_shared_out",
+    what_two_borders_disagree_in_is_shared_out,
+)];
 
 /// The launch for df alone: two stretches, no dots between, and ⟨C, dC⟩ = 1 at the border. So G goes up from 0 to 1 in the
 /// first stretch, and down again in the second, in equal steps. No whole problem of a test is long enough for roundings to

@@ -2,35 +2,18 @@
 #![allow(missing_docs)]
 
 use lab_families::qkv::sizes;
-use lab_harness::suite::{assert_version, check, emulator};
-use lab_harness::{Problem, Stage, Version, stage_checks};
+use lab_harness::suite::{check, emulator};
+use lab_harness::{Problem, Stage, Version, stage_checks, version_tests};
 use proptest::prelude::*;
 use vlstm_fwbw_v4::{PACKED, SEGMENTED, STAGE, TOGETHER, WALKS, WIDE};
 
-#[test]
-fn walks() {
-    assert_version(&STAGE, &WALKS);
-}
-
-#[test]
-fn together() {
-    assert_version(&STAGE, &TOGETHER);
-}
-
-#[test]
-fn segments() {
-    assert_version(&STAGE, &SEGMENTED);
-}
-
-#[test]
-fn wide() {
-    assert_version(&STAGE, &WIDE);
-}
-
-#[test]
-fn packed() {
-    assert_version(&STAGE, &PACKED);
-    assert_eq!(STAGE.versions.len(), 5);
+version_tests! {
+    STAGE:
+    walks = WALKS,
+    together = TOGETHER,
+    segments = SEGMENTED,
+    wide = WIDE,
+    packed = PACKED,
 }
 
 /// The first two versions launch the kernels of the third, and have no more to show than their results: `lab selftest` asks

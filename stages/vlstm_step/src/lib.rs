@@ -11,7 +11,7 @@ mod checks;
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
 use lab_families::vlstm;
 use lab_families::vlstm::step::{self, StepSlots, sizes};
-use lab_harness::compare::unit;
+use lab_harness::compare::{in_f32, unit};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
@@ -55,11 +55,6 @@ const LANES: Setting = Setting::choice(
 );
 
 static SLICES_SETTINGS: &[Setting] = &[vlstm::EPSILON, step::STATE, LANES];
-
-/// Of what is computed and kept in f32 in runs of every type.
-const fn in_f32(bound: f64) -> [(DType, f64); 3] {
-    [(DType::F32, bound), (DType::F16, bound), (DType::BF16, bound)]
-}
 
 const INFO: Info = Info {
     stage: "vlstm_step",

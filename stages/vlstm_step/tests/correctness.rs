@@ -2,30 +2,17 @@
 #![allow(missing_docs)]
 
 use lab_families::vlstm::step::sizes;
-use lab_harness::suite::{assert_version, check, emulator, in_all_types};
-use lab_harness::{Options, Posed, Problem, random_problems, stage_checks};
+use lab_harness::suite::{check, emulator, in_all_types};
+use lab_harness::{Options, Posed, Problem, random_problems, stage_checks, version_tests};
 use proptest::prelude::*;
 use vlstm_step::{PACKS, RING, SIMPLE, SLICES, STAGE};
 
-#[test]
-fn simple() {
-    assert_version(&STAGE, &SIMPLE);
-}
-
-#[test]
-fn packs() {
-    assert_version(&STAGE, &PACKS);
-}
-
-#[test]
-fn slices() {
-    assert_version(&STAGE, &SLICES);
-}
-
-#[test]
-fn ring() {
-    assert_version(&STAGE, &RING);
-    assert_eq!(STAGE.versions.len(), 4);
+version_tests! {
+    STAGE:
+    simple = SIMPLE,
+    packs = PACKS,
+    slices = SLICES,
+    ring = RING,
 }
 
 stage_checks!(STAGE);

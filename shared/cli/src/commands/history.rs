@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     /// The directory of the corpus's records, for --write
     #[arg(long, default_value = "shared/corpus/records", requires = "write", hide = true)]
     corpus: PathBuf,
-    /// Writes a table and a plot of each family and type into this directory, the history of all, what
+    /// Writes what the book shows into this directory: tables and plots of families and types, the history of all, what
     /// NVIDIA's tools said of the corpus, some bugs, the exercises, and what each version takes
     #[arg(long, hide = true)]
     write: Option<PathBuf>,

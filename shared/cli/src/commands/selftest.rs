@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{DType, Device, Selector};
 use lab_harness::suite::{self, Case, Check, Suite, Tier, VersionCheck};
 use lab_harness::{
-    Comparison, Error, Problem, Version, agreement, binding_checks, composition_checks,
+    Comparison, Error, Problem, Stage, Version, agreement, binding_checks, composition_checks,
     device_checks, map_checks, overlap_checks,
 };
 use serde_json::json;
@@ -104,9 +104,12 @@ impl Arguments {
         let stages = crate::STAGES.iter();
         let stages = stages.map(|s| Suite::new(s.name, s.name, s.checks));
         let models = crate::MODELS.iter().map(|m| Suite::new(m.name, m.stage, m.checks));
-        for suite in own.into_iter().chain(stages).chain(models).filter(wanted) {
-            let checks = suite.checks.iter().filter(|c| fits(c.name, c.tier));
-            all.extend(checks.map(|&c| (suite.name.to_owned(), Work::Whole(c))));
+        for part in own.into_iter().chain(stages).chain(models).filter(wanted) {
+            let stage = crate::STAGES.iter().find(|stage| stage.name == part.name);
+            let stage = stage.filter(|_| fits(suite::KERNELS_LOAD, Tier::Short));
+            all.extend(stage.map(|&stage| (part.name.to_owned(), Work::Loading(stage))));
+            let checks = part.checks.iter().filter(|c| fits(c.name, c.tier));
+            all.extend(checks.map(|&c| (part.name.to_owned(), Work::Whole(c))));
         }
         if all.is_empty() && !self.check.is_empty() {
             let expected = "a part of the name of a check";
@@ -120,6 +123,8 @@ impl Arguments {
 enum Work {
     OfVersion(VersionCheck, &'static dyn Version),
     Whole(Check),
+    /// [`suite::KERNELS_LOAD`].
+    Loading(&'static Stage),
 }
 
 impl Work {
@@ -128,6 +133,7 @@ impl Work {
             Self::OfVersion(check, version) => {
                 suite::version_failures(std::slice::from_ref(check), *version, device)
             }
+            Self::Loading(stage) => suite::loading_failures(stage, device),
             Self::Whole(check) => suite::failures(std::slice::from_ref(check), device),
         }
     }

@@ -30,8 +30,16 @@ fn the_pages_of_the_book_are_current() {
     let (fresh, committed) = (files(fresh.path()), files(&root.join("book/src/generated")));
     assert!(!fresh.is_empty());
     assert!(fresh.keys().eq(committed.keys()), "{:?}, {:?}", fresh.keys(), committed.keys());
+    let mut pages = vec![root.join("README.md")];
+    for directory in ["book/src", "book/src/generated", "stages"] {
+        let entries = std::fs::read_dir(root.join(directory)).unwrap().map(|e| e.unwrap().path());
+        pages.extend(entries.map(|p| if p.is_dir() { p.join("README.md") } else { p }));
+    }
+    pages.retain(|page| page.extension().is_some_and(|e| e == "md") && page.is_file());
+    let pages: String = pages.iter().map(|page| std::fs::read_to_string(page).unwrap()).collect();
     for (name, text) in fresh {
         assert_eq!(committed[&name], text, "{name} is not what the records say");
+        assert!(pages.contains(&format!("generated/{name}")), "nothing shows {name}");
     }
 }
 

@@ -3,7 +3,7 @@
 use lab_device::{DType, Device, DeviceKind};
 
 use super::{CAUSAL, sizes};
-use crate::qkv::checks::dtype_of;
+use crate::qkv::checks::{dtype_of, outputs_of};
 use lab_harness::suite::{VersionCheck, schedules, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
@@ -22,10 +22,6 @@ pub(super) static OF_EACH: &[VersionCheck] = version_checks![
 
 fn inputs_of(version: &dyn Version, shape: [usize; 5]) -> Tensors {
     version.inputs(&Problem::new(sizes(shape), dtype_of(version)))
-}
-
-fn outputs_of(version: &dyn Version, device: &Device, inputs: &Tensors) -> Tensors {
-    run(version, device, inputs, &Options::default()).unwrap()
 }
 
 fn is_backward(version: &dyn Version) -> bool {

@@ -14,12 +14,13 @@ use lab_reference::attention::{Inputs, Outputs, Sizes, attention, magnitudes};
 
 pub use self::packed::*;
 use crate::packed::{PackedSlot, packed_sequences, packed_slot};
+pub use crate::qkv::group_of;
 use lab_harness::compare::each;
 use lab_harness::plan::Slot;
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
-    Request, Setting, Tensors, tensor,
+    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference, Request,
+    Setting, Tensors, tensor,
 };
 
 /// The family of the forward pass: q, k, v → o, lse.
@@ -84,19 +85,6 @@ pub fn sizes_of(dims: &Dims) -> [usize; 5] {
 /// Whether these options ask for the causal one.
 pub fn is_causal(info: &Info, options: &Options) -> bool {
     options.text(info, CAUSAL.name) == "yes"
-}
-
-/// How many heads of Q share one of K and V.
-///
-/// # Errors
-/// NH is no multiple of NKV.
-pub fn group_of(dims: &Dims) -> Result<usize, Error> {
-    let [_, nh, nkv, ..] = sizes_of(dims);
-    if nh.is_multiple_of(nkv) {
-        Ok(nh / nkv)
-    } else {
-        Err(Error::bad("NKV", format!("a divisor of NH, {nh}"), nkv))
-    }
 }
 
 /// The tensors of a plan for both passes, or for the forward pass: inputs and outputs under their names.
@@ -204,10 +192,6 @@ impl Family for Attention {
             .map(sizes)
             .collect(),
         }
-    }
-
-    fn replayed(&self) -> bool {
-        true
     }
 
     fn checks(&self) -> &'static [VersionCheck] {

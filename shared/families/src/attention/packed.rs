@@ -158,10 +158,6 @@ impl Family for Packed {
         }
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         packed_checks::OF_EACH
     }

@@ -3,6 +3,7 @@
 use lab_device::{DType, Device, DeviceKind};
 
 use super::{CAUSAL, packed_sizes};
+use crate::checking::{Sequence, with_ends_that_do_not_rise, with_nan_around};
 use crate::packed::{alone, cu_seqlens, sequences_of};
 use crate::qkv::checks::dtype_of;
 use lab_harness::suite::{VersionCheck, schedules, without_checks};
@@ -87,9 +88,6 @@ fn large_problems(version: &dyn Version, device: &Device) {
     }
 }
 
-/// The number of a sequence, its first position and the one behind its last.
-type Sequence = (usize, [usize; 2]);
-
 /// What a sequence gives alone it gives, to the bit, beside neighbours that are NaN in every element. Of the sequences every second
 /// one is asked at once: what reaches beyond a neighbour has read that one, too.
 fn neighbours_do_not_matter(version: &dyn Version, device: &Device) {
@@ -119,23 +117,6 @@ fn neighbours_do_not_matter(version: &dyn Version, device: &Device) {
             }
         }
     }
-}
-
-/// The inputs with NaN in every row but those of these sequences.
-fn with_nan_around(inputs: &Tensors, asked: &[Sequence]) -> Tensors {
-    let mut all = inputs.clone();
-    for (_, tensor) in all.iter_mut().filter(|(name, _)| *name != "cu_seqlens") {
-        let (positions, columns) = (tensor.shape[2], tensor.shape[3]);
-        let mut values = tensor.values();
-        for (row, values) in values.chunks_mut(columns).enumerate() {
-            let t = row % positions;
-            if !asked.iter().any(|(_, [from, to])| (*from..*to).contains(&t)) {
-                values.fill(f64::NAN);
-            }
-        }
-        *tensor = Tensor::rounded(tensor.dtype, &tensor.shape, &values);
-    }
-    all
 }
 
 /// Bit for bit, in whatever order blocks and threads run, and from launch to launch.
@@ -197,17 +178,11 @@ fn sequences_that_do_not_fit_are_refused(version: &dyn Version, device: &Device)
     assert_eq!(refused, "NKV: expected a divisor of NH, 3, got 2");
 }
 
-/// Ends that fall, lie before 0 or behind T: a kernel cannot refuse them, and touches nothing that is not its own. What comes of
-/// positions that are left out is nobody's to say; here each belongs to one sequence.
+/// Where ends do not rise, all positions may be one sequence's.
 fn ends_that_do_not_rise_harm_nothing(version: &dyn Version, device: &Device) {
-    let mut inputs = inputs_of(version, &[40, 30, 30, 40], [1, 1, 16], dtype_of(version));
-    let ends = |all: [f64; 5]| Tensor::rounded(DType::I32, &[5], &all);
-    let mut outputs = |all| {
-        inputs.insert("cu_seqlens".into(), ends(all));
-        run(version, device, &inputs, &Options::default()).unwrap()
-    };
-    let right = outputs([0.0, 140.0, 140.0, 140.0, 140.0]);
-    assert!(outputs([-5.0, 1e6, 2e6, -7.0, -9.0]) == right);
+    let inputs = inputs_of(version, &[40, 30, 30, 40], [1, 1, 16], dtype_of(version));
+    let [got, right] = with_ends_that_do_not_rise(version, device, inputs);
+    assert!(got == right);
 }
 
 /// Rows before the first sequence and behind the last are nobody's, although tiles that no sequence has may lie there.

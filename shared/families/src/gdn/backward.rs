@@ -3,26 +3,13 @@
 //! and give CN and dC0.
 
 use lab_device::DType;
-use lab_reference::gdn::{Gradients, backward, backward_magnitudes, forward, magnitudes};
+use lab_reference::gdn::{self, Gradients, Outputs};
 
-use super::{
-    FORWARD_INPUTS, STATE_INPUTS, Slots, backward_checks, bench_shapes, drawn, group_of, of_inputs,
-    sizes_of,
-};
-use lab_harness::compare::each;
+use super::{FORWARD_INPUTS, Named, STATE_INPUTS, Slots, drawn, group_of, of_inputs, sizes_of};
 use lab_harness::plan::Slot;
-use lab_harness::suite::VersionCheck;
 use lab_harness::{
-    Cost, Dims, Error, Family, Info, Input, Magnitudes, Options, Output, Plan, Problem, Reference,
-    Request, Setting, Tensor, Tensors,
+    Error, Info, Input, Options, Output, Plan, Problem, Request, Setting, Tensor, Tensors,
 };
-
-/// The family.
-pub static FORWARD_BACKWARD: ForwardBackward = ForwardBackward;
-
-/// See [`FORWARD_BACKWARD`].
-#[derive(Debug)]
-pub struct ForwardBackward;
 
 /// The states that a version may take: what goes in, and the gradient of what comes out.
 pub const STATES_OF_BACKWARD: &[Input] = &[
@@ -97,17 +84,11 @@ impl BackwardSlots {
 }
 
 /// Numbers of both passes by name, those that these options ask for.
-fn named(
-    info: &Info,
-    options: &Options,
-    h: Vec<f64>,
-    c: Vec<f64>,
-    all: Gradients,
-) -> Vec<(&'static str, Vec<f64>)> {
+fn named(info: &Info, options: &Options, out: Outputs, all: Gradients) -> Named {
     let expected = info.outputs_under(options);
     let named = [
-        ("h", h),
-        ("CN", c),
+        ("h", out.h),
+        ("CN", out.c),
         ("dq", all.q),
         ("dk", all.k),
         ("dv", all.v),
@@ -118,78 +99,28 @@ fn named(
     named.into_iter().filter(|(name, _)| expected.iter().any(|o| o.name == *name)).collect()
 }
 
-impl Family for ForwardBackward {
-    fn name(&self) -> &'static str {
-        "gdn_fwbw"
-    }
+/// As those of the forward pass, and dh standard normal.
+pub(super) fn drawn_backward(problem: &Problem) -> Tensors {
+    let [b, nh, _, s, _, dhhv] = sizes_of(&problem.dims);
+    let mut all = drawn(problem);
+    all.insert("dh".to_owned(), problem.normal(5, &[b, nh, s, dhhv]));
+    all
+}
 
-    /// As [`super::FORWARD`] has them, and dh standard normal.
-    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
-        let [b, nh, _, s, _, dhhv] = sizes_of(&problem.dims);
-        let mut all = drawn(problem);
-        all.insert("dh".to_owned(), problem.normal(5, &[b, nh, s, dhhv]));
-        all
-    }
+/// The outputs in f64.
+pub(super) fn backward_reference(info: &Info, inputs: &Tensors, options: &Options) -> Named {
+    let (dh, dc) = (inputs["dh"].values(), inputs.get("dCN").map(Tensor::values));
+    of_inputs(info, inputs, options, |x, sizes| {
+        let out = gdn::forward(x, sizes);
+        named(info, options, out, gdn::backward(x, &dh, dc.as_deref(), sizes))
+    })
+}
 
-    fn given_to_some(&self) -> &'static [Input] {
-        STATES_OF_BACKWARD
-    }
-
-    fn reference(
-        &self,
-        info: &Info,
-        inputs: &Tensors,
-        options: &Options,
-    ) -> Vec<(&'static str, Vec<f64>)> {
-        let (dh, dc) = (inputs["dh"].values(), inputs.get("dCN").map(Tensor::values));
-        of_inputs(info, inputs, options, |x, sizes| {
-            let out = forward(x, sizes);
-            named(info, options, out.h, out.c, backward(x, &dh, dc.as_deref(), sizes))
-        })
-    }
-
-    fn magnitudes(
-        &self,
-        info: &Info,
-        inputs: &Tensors,
-        options: &Options,
-        _: &Reference,
-    ) -> Magnitudes {
-        let (dh, dc) = (inputs["dh"].values(), inputs.get("dCN").map(Tensor::values));
-        each(of_inputs(info, inputs, options, |x, sizes| {
-            let out = magnitudes(x, sizes);
-            let gradients = backward_magnitudes(x, &dh, dc.as_deref(), sizes);
-            named(info, options, out.h, out.c, gradients)
-        }))
-    }
-
-    /// Those of q and k, each with all of v that read it.
-    fn independent_heads(&self, dims: &Dims) -> usize {
-        let [b, _, nkv, ..] = sizes_of(dims);
-        b * nkv
-    }
-
-    /// The recurrence and its reverse: for each element of the state and position the 7 operations of the forward pass, and 18 of the
-    /// backward pass: 2 for each of the products that make dq, du, dk (two of them) and dg, and that change dC (two), 1 for what is
-    /// kept, and 3 for the state that is made again. Each tensor is read or written once.
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
-        let elements = 4.0 * (nkv * dhqk + nh * dhhv);
-        Cost {
-            flops: b * nh * s * 25.0 * dhqk * dhhv,
-            bytes: b * s * (elements * dtype.size() as f64 + 4.0 * 4.0 * nh),
-        }
-    }
-
-    fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
-        bench_shapes(info, dtype)
-    }
-
-    fn replayed(&self) -> bool {
-        true
-    }
-
-    fn checks(&self) -> &'static [VersionCheck] {
-        backward_checks::CHECKS
-    }
+/// What the rounding errors of each element are relative to.
+pub(super) fn backward_magnitudes(info: &Info, inputs: &Tensors, options: &Options) -> Named {
+    let (dh, dc) = (inputs["dh"].values(), inputs.get("dCN").map(Tensor::values));
+    of_inputs(info, inputs, options, |x, sizes| {
+        let out = gdn::magnitudes(x, sizes);
+        named(info, options, out, gdn::backward_magnitudes(x, &dh, dc.as_deref(), sizes))
+    })
 }

@@ -1,8 +1,10 @@
 //! What must hold of every version of both passes.
 
-use lab_device::{DType, Device};
+use lab_device::Device;
 
-use super::{sizes, unit_rows};
+use super::checks::{correlate_keys, set_state};
+use super::sizes;
+use crate::checking::{assert_inputs_right, options, part, set};
 use crate::qkv::checks::dtype_of;
 use lab_harness::suite::{VersionCheck, schedules};
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
@@ -17,10 +19,6 @@ pub(super) static CHECKS: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same in Ends,
 ];
 
-fn options(version: &dyn Version, asked: &[&str]) -> Options {
-    Options::parse(asked, version.info()).unwrap()
-}
-
 #[track_caller]
 fn assert_right(
     version: &dyn Version,
@@ -29,26 +27,7 @@ fn assert_right(
     asked: &[&str],
     what: &str,
 ) {
-    let (options, dtype) = (options(version, asked), inputs["q"].dtype);
-    let outputs = run(version, device, inputs, &options).unwrap();
-    for c in compare(version, inputs, &outputs, &options, dtype) {
-        assert!(c.passed(), "{what} {dtype}: {}", c.complaint());
-    }
-}
-
-fn set(inputs: &mut Tensors, name: &str, of: impl Fn(usize) -> f64) {
-    let tensor = &inputs[name];
-    let values: Vec<f64> = (0..tensor.len()).map(of).collect();
-    let tensor = Tensor::rounded(tensor.dtype, &tensor.shape, &values);
-    inputs.insert(name.to_owned(), tensor);
-}
-
-/// A state, or the gradient of one, by its name.
-fn set_state(inputs: &mut Tensors, name: &str, step: f64) {
-    let [b, nh, dhqk] = [inputs["v"].shape[0], inputs["v"].shape[1], inputs["q"].shape[3]];
-    let shape = [b, nh, dhqk, inputs["v"].shape[3]];
-    let values: Vec<f64> = (0..shape.iter().product()).map(|at| (step * at as f64).sin()).collect();
-    inputs.insert(name.to_owned(), Tensor::rounded(DType::F32, &shape, &values));
+    assert_inputs_right(version, device, inputs, &options(version, asked), what);
 }
 
 /// Behind a state, before the gradient of one, and both; each in another type.
@@ -70,19 +49,6 @@ fn states_have_gradients(version: &dyn Version, device: &Device) {
         }
         assert_right(version, device, &inputs, asked, &format!("{shape:?} {asked:?}"));
     }
-}
-
-/// Positions `from` to `to` of inputs.
-fn part(inputs: &Tensors, from: usize, to: usize) -> Tensors {
-    let of = |(name, tensor): (&String, &Tensor)| {
-        let (s, columns) = (tensor.shape[2], tensor.shape.get(3).copied().unwrap_or(1));
-        let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
-        let values: Vec<f64> = tensor.values().chunks(s * columns).flat_map(of_head).collect();
-        let mut shape = tensor.shape.clone();
-        shape[2] = to - from;
-        (name.clone(), Tensor::rounded(tensor.dtype, &shape, &values))
-    };
-    inputs.iter().map(of).collect()
 }
 
 /// The state handed on, and its gradient handed back: within the bounds of the whole's reference.
@@ -114,15 +80,9 @@ fn gradients_of_parts_are_those_of_the_whole(version: &dyn Version, device: &Dev
 /// Keys that are alike, 0.9 of each one direction, and beta 0.95.
 fn correlated_keys_have_gradients(version: &dyn Version, device: &Device) {
     for (&dtype, seed) in version.info().dtypes.iter().zip(0..) {
-        let (s, dhqk) = (70, 16);
-        let problem = Problem { seed, ..Problem::new(sizes([1, 1, 1, s, dhqk, 16]), dtype) };
+        let problem = Problem { seed, ..Problem::new(sizes([1, 1, 1, 70, 16, 16]), dtype) };
         let mut inputs = version.inputs(&problem);
-        let k = inputs["k"].values();
-        let common = k[..dhqk].to_vec();
-        let mixed = k.iter().enumerate().map(|(at, k)| 0.9 * common[at % dhqk] + 0.1 * k);
-        let mixed = unit_rows(mixed.collect(), dhqk);
-        set(&mut inputs, "k", |at| mixed[at]);
-        set(&mut inputs, "beta", |_| 0.95);
+        correlate_keys(&mut inputs);
         set(&mut inputs, "g", |_| -1e-3);
         assert_right(version, device, &inputs, &[], "correlated keys");
     }

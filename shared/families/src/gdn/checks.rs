@@ -3,6 +3,7 @@
 use lab_device::{DType, Device, DeviceKind};
 
 use super::{sizes, unit_rows};
+use crate::checking::{assert_inputs_right, part, set, with_last_state};
 use crate::qkv::checks::dtype_of;
 use lab_harness::suite::{VersionCheck, schedules, without_checks};
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
@@ -29,33 +30,27 @@ fn outputs_of(version: &dyn Version, device: &Device, inputs: &Tensors) -> Tenso
     run(version, device, inputs, &with_last_state(version)).unwrap()
 }
 
-fn with_last_state(version: &dyn Version) -> Options {
-    Options::parse(&["last_state=yes"], version.info()).unwrap()
-}
-
 /// These inputs give what the reference says, the last state too.
 #[track_caller]
-fn assert_inputs_right(version: &dyn Version, device: &Device, inputs: &Tensors, what: &str) {
-    let (options, dtype) = (with_last_state(version), inputs["q"].dtype);
-    let outputs = run(version, device, inputs, &options).unwrap();
-    for comparison in compare(version, inputs, &outputs, &options, dtype) {
-        assert!(comparison.passed(), "{what} {dtype}: {}", comparison.complaint());
-    }
+fn assert_right(version: &dyn Version, device: &Device, inputs: &Tensors, what: &str) {
+    assert_inputs_right(version, device, inputs, &with_last_state(version), what);
 }
 
-/// A tensor of the same shape and type with the values `of` gives.
-fn set(inputs: &mut Tensors, name: &str, of: impl Fn(usize) -> f64) {
-    let tensor = &inputs[name];
-    let values: Vec<f64> = (0..tensor.len()).map(of).collect();
-    let tensor = Tensor::rounded(tensor.dtype, &tensor.shape, &values);
-    inputs.insert(name.to_owned(), tensor);
-}
-
-fn set_state(inputs: &mut Tensors) {
+/// A state, or the gradient of one, by its name.
+pub(super) fn set_state(inputs: &mut Tensors, name: &str, step: f64) {
     let [b, nh, dhqk] = [inputs["v"].shape[0], inputs["v"].shape[1], inputs["q"].shape[3]];
     let shape = [b, nh, dhqk, inputs["v"].shape[3]];
-    let values: Vec<f64> = (0..shape.iter().product()).map(|at| (1.7 * at as f64).sin()).collect();
-    inputs.insert("C0".to_owned(), Tensor::rounded(DType::F32, &shape, &values));
+    let values: Vec<f64> = (0..shape.iter().product()).map(|at| (step * at as f64).sin()).collect();
+    inputs.insert(name.to_owned(), Tensor::rounded(DType::F32, &shape, &values));
+}
+
+/// Makes keys of one head alike, 0.9 of each one direction, and beta 0.95.
+pub(super) fn correlate_keys(inputs: &mut Tensors) {
+    let (k, dhqk) = (inputs["k"].values(), inputs["k"].shape[3]);
+    let mixed = k.iter().enumerate().map(|(at, own)| 0.9 * k[at % dhqk] + 0.1 * own);
+    let mixed = unit_rows(mixed.collect(), dhqk);
+    set(inputs, "k", |at| mixed[at]);
+    set(inputs, "beta", |_| 0.95);
 }
 
 /// Keys that are alike, 0.9 of each one direction, and beta 0.95: then (I + A)⁻¹ is far from I, and who makes it by powers of
@@ -65,18 +60,12 @@ fn set_state(inputs: &mut Tensors) {
 /// The version is further off than its bounds.
 pub fn correlated_keys_are_right(version: &dyn Version, device: &Device) {
     for (&dtype, seed) in version.info().dtypes.iter().zip(0..) {
-        let (s, dhqk) = (130, 16);
-        let problem = Problem { seed, ..Problem::new(sizes([1, 1, 1, s, dhqk, 16]), dtype) };
+        let problem = Problem { seed, ..Problem::new(sizes([1, 1, 1, 130, 16, 16]), dtype) };
         let mut inputs = version.inputs(&problem);
-        let k = inputs["k"].values();
-        let common = k[..dhqk].to_vec();
-        let mixed = k.iter().enumerate().map(|(at, k)| 0.9 * common[at % dhqk] + 0.1 * k);
-        let mixed = unit_rows(mixed.collect(), dhqk);
-        set(&mut inputs, "k", |at| mixed[at]);
-        set(&mut inputs, "beta", |_| 0.95);
-        assert_inputs_right(version, device, &inputs, "correlated keys");
+        correlate_keys(&mut inputs);
+        assert_right(version, device, &inputs, "correlated keys");
         set(&mut inputs, "g", |_| -1e-3);
-        assert_inputs_right(version, device, &inputs, "correlated keys, kept for long");
+        assert_right(version, device, &inputs, "correlated keys, kept for long");
     }
 }
 
@@ -97,29 +86,12 @@ fn extreme_gates_are_right(version: &dyn Version, device: &Device) {
             version.inputs(&Problem::new(sizes([1, 1, 1, s, 16, 32]), types[n % types.len()]));
         set(&mut inputs, "g", |at| of(at % s));
         if n % 2 == 0 {
-            set_state(&mut inputs);
+            set_state(&mut inputs, "C0", 1.7);
         }
-        assert_inputs_right(version, device, &inputs, what);
+        assert_right(version, device, &inputs, what);
         set(&mut inputs, "beta", |at| (at % 2) as f64);
-        assert_inputs_right(version, device, &inputs, &format!("{what}, beta 0 and 1"));
+        assert_right(version, device, &inputs, &format!("{what}, beta 0 and 1"));
     }
-}
-
-/// Positions `from` to `to` of inputs, behind a state where there is one.
-fn part(inputs: &Tensors, from: usize, to: usize, state: Option<&Tensor>) -> Tensors {
-    let mut all = Tensors::new();
-    for (name, tensor) in inputs.iter().filter(|t| t.0 != "C0") {
-        let (s, columns) = (tensor.shape[2], tensor.shape.get(3).copied().unwrap_or(1));
-        let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
-        let values: Vec<f64> = tensor.values().chunks(s * columns).flat_map(of_head).collect();
-        let mut shape = tensor.shape.clone();
-        shape[2] = to - from;
-        all.insert(name.clone(), Tensor::rounded(tensor.dtype, &shape, &values));
-    }
-    if let Some(state) = state {
-        all.insert("C0".to_owned(), state.clone());
-    }
-    all
 }
 
 /// A sequence in parts, each behind the state that the one before it has left, is the whole: within the bounds of the whole's
@@ -134,12 +106,14 @@ fn parts_are_the_whole(version: &dyn Version, device: &Device) {
         let problem = Problem { seed: seed as u64, ..Problem::new(dims, dtype) };
         let mut inputs = version.inputs(&problem);
         if seed % 2 == 1 {
-            set_state(&mut inputs);
+            set_state(&mut inputs, "C0", 1.7);
         }
         let mut state = inputs.get("C0").cloned();
         let mut h = Vec::new();
         for (from, to) in [0].iter().chain(cuts).zip(cuts.iter().chain([&s])) {
-            let out = outputs_of(version, device, &part(&inputs, *from, *to, state.as_ref()));
+            let mut own = part(&inputs, *from, *to);
+            own.extend(state.map(|state| ("C0".to_owned(), state)));
+            let out = outputs_of(version, device, &own);
             h.extend(out["h"].values());
             state = Some(out["CN"].clone());
         }
@@ -156,7 +130,7 @@ fn parts_are_the_whole(version: &dyn Version, device: &Device) {
 fn a_state_of_zeros_is_none(version: &dyn Version, device: &Device) {
     let mut inputs = inputs_of(version, [1, 2, 1, 70, 16, 32]);
     let none = outputs_of(version, device, &inputs);
-    set_state(&mut inputs);
+    set_state(&mut inputs, "C0", 1.7);
     set(&mut inputs, "C0", |_| 0.0);
     assert_eq!(outputs_of(version, device, &inputs), none);
 }
@@ -205,7 +179,7 @@ fn what_comes_later_does_not_matter(version: &dyn Version, device: &Device) {
 fn nan_stays_in_its_head(version: &dyn Version, device: &Device) {
     let [nh, s, dhqk, dhhv] = [2, 140, 16, 16];
     let mut clean = inputs_of(version, [1, nh, nh, s, dhqk, dhhv]);
-    set_state(&mut clean);
+    set_state(&mut clean, "C0", 1.7);
     let before = outputs_of(version, device, &clean);
     for name in ["q", "k", "v", "g", "beta", "C0"] {
         let mut inputs = clean.clone();
@@ -265,7 +239,7 @@ fn what_does_not_fit_is_refused(version: &dyn Version, device: &Device) {
 /// Bit for bit, in whatever order blocks and threads run, and from launch to launch.
 fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
     let mut inputs = inputs_of(version, [1, 2, 1, 130, 32, 32]);
-    set_state(&mut inputs);
+    set_state(&mut inputs, "C0", 1.7);
     let options = with_last_state(version);
     let before = outputs_of(version, device, &inputs);
     for device in schedules(device) {
@@ -294,7 +268,7 @@ fn large_problems(version: &dyn Version, device: &Device) {
     for shape in shapes.into_iter().filter(|shape| shape[4] <= room) {
         for &dtype in version.info().dtypes {
             let inputs = version.inputs(&Problem::new(sizes(shape), dtype));
-            assert_inputs_right(version, device, &inputs, &format!("{shape:?}"));
+            assert_right(version, device, &inputs, &format!("{shape:?}"));
         }
     }
 }

@@ -18,20 +18,27 @@ use lab_device::DType;
 use lab_reference::gdn::{self, Inputs, Outputs, Sizes};
 
 pub use self::backward::*;
+use self::backward::{backward_magnitudes, backward_reference, drawn_backward};
+pub use crate::qkv::group_of;
 use lab_harness::compare::each;
 use lab_harness::plan::Slot;
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Output, Plan, Problem,
-    Reference, Request, Setting, Tensor, Tensors, tensor,
+    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Output, Plan, Problem, Reference,
+    Request, Setting, Tensor, Tensors, tensor,
 };
 
 /// The family of the forward pass: q, k, v, g, beta → h.
-pub static FORWARD: Forward = Forward;
+pub static FORWARD: Gated = Gated { backward: false };
 
-/// See [`FORWARD`].
+/// The family of both passes: q, k, v, g, beta, dh → h, dq, dk, dv, dg, dbeta.
+pub static FORWARD_BACKWARD: Gated = Gated { backward: true };
+
+/// See [`FORWARD`] and [`FORWARD_BACKWARD`].
 #[derive(Debug)]
-pub struct Forward;
+pub struct Gated {
+    backward: bool,
+}
 
 /// The state that a version may take.
 pub const STATE_INPUTS: &[Input] =
@@ -92,19 +99,6 @@ pub fn scale_of(info: &Info, options: &Options, dhqk: usize) -> f64 {
     }
 }
 
-/// How many heads of v share one of q and k.
-///
-/// # Errors
-/// NH is no multiple of NKV.
-pub fn group_of(dims: &Dims) -> Result<usize, Error> {
-    let [_, nh, nkv, ..] = sizes_of(dims);
-    if nh.is_multiple_of(nkv) {
-        Ok(nh / nkv)
-    } else {
-        Err(Error::bad("NKV", format!("a divisor of NH, {nh}"), nkv))
-    }
-}
-
 /// The tensors of a plan for the forward pass. What is not asked for is memory of one element, which a kernel must not
 /// touch: so that it has the same parameters in all cases.
 #[derive(Clone, Copy, Debug)]
@@ -144,25 +138,23 @@ impl Slots {
     }
 }
 
-impl Family for Forward {
+impl Family for Gated {
     fn name(&self) -> &'static str {
-        "gdn_fw"
+        if self.backward { "gdn_fwbw" } else { "gdn_fw" }
     }
 
     fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
-        drawn(problem)
+        if self.backward { drawn_backward(problem) } else { drawn(problem) }
     }
 
     fn given_to_some(&self) -> &'static [Input] {
-        STATE_INPUTS
+        if self.backward { STATES_OF_BACKWARD } else { STATE_INPUTS }
     }
 
-    fn reference(
-        &self,
-        info: &Info,
-        inputs: &Tensors,
-        options: &Options,
-    ) -> Vec<(&'static str, Vec<f64>)> {
+    fn reference(&self, info: &Info, inputs: &Tensors, options: &Options) -> Named {
+        if self.backward {
+            return backward_reference(info, inputs, options);
+        }
         under(info, options, of_inputs(info, inputs, options, gdn::forward))
     }
 
@@ -173,6 +165,9 @@ impl Family for Forward {
         options: &Options,
         _: &Reference,
     ) -> Magnitudes {
+        if self.backward {
+            return each(backward_magnitudes(info, inputs, options));
+        }
         each(under(info, options, of_inputs(info, inputs, options, gdn::magnitudes)))
     }
 
@@ -183,13 +178,16 @@ impl Family for Forward {
     }
 
     /// The recurrence: 7 operations for each element of the state and position, 2 for k's reading, 2 for what is written, 2
-    /// for q's reading and 1 for what is kept. Each tensor is read or written once.
+    /// for q's reading and 1 for what is kept. Its reverse has 18: 2 for each of the products that make dq, du, dk (two of them)
+    /// and dg, and that change dC (two), 1 for what is kept, and 3 for the state that is made again. Each tensor is read or
+    /// written once, and of a backward pass there are twice as many.
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
-        let elements = 2.0 * (nkv * dhqk + nh * dhhv);
+        let (operations, tensors) = if self.backward { (25.0, 4.0) } else { (7.0, 2.0) };
+        let of_rows = (nkv * dhqk + nh * dhhv) * dtype.size() as f64;
         Cost {
-            flops: b * nh * s * 7.0 * dhqk * dhhv,
-            bytes: b * s * (elements * dtype.size() as f64 + 2.0 * 4.0 * nh),
+            flops: b * nh * s * operations * dhqk * dhhv,
+            bytes: b * s * tensors * (of_rows + 4.0 * nh),
         }
     }
 
@@ -197,12 +195,8 @@ impl Family for Forward {
         bench_shapes(info, dtype)
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
-        checks::FORWARD
+        if self.backward { backward_checks::CHECKS } else { checks::FORWARD }
     }
 }
 

@@ -7,14 +7,16 @@
 use lab_device::DType;
 use lab_reference::gdn;
 
-pub use super::step_problem::{sizes, sizes_of, state_dtype};
-use super::{STEP, of_inputs, scale_of, step_checks, unit_rows};
+pub use super::step_problem::{sizes, sizes_of};
+use super::{STEP, group_of, of_inputs, scale_of, step_checks, unit_rows};
+pub use crate::step_state::{STATE, state_dtype};
+use crate::step_state::{check_state, drawn_dtype};
 use lab_harness::compare::each;
 use lab_harness::plan::Scope;
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
-    Request, Setting, Tensor, Tensors, named, tensor,
+    Request, Tensor, Tensors, named, tensor,
 };
 
 /// The family.
@@ -33,14 +35,6 @@ pub const INPUTS: &[Input] = &[
     Input::new("beta", &["B", "NH"]).always(DType::F32),
     Input::new("C0", &["B", "NH", "DHQK", "DHHV"]).always(DType::F32).or(&[DType::BF16]),
 ];
-
-/// The type of C: that of the tensor C0, which must be this one where one is asked for. Random ones are of bf16 in runs of bf16
-/// and of f32 else.
-pub const STATE: Setting = Setting::choice(
-    "state",
-    "type of C0 and CN; auto: as C0 is, of a random one bf16 in runs of bf16, else f32",
-    &["auto", "f32", "bf16"],
-);
 
 /// The sizes of B, NH, NKV, DHQK and DHHV: of the small problem, of the timed one, the largest. The last two in multiples of
 /// [`STEP`].
@@ -68,34 +62,16 @@ pub struct StepSlots {
 /// # Errors
 /// NH is no multiple of NKV; C0 is not of the type that was asked for, or is narrower than f32 in a run that is not.
 pub fn slots(plan: &mut Plan, info: &Info, request: &Request<'_>) -> Result<StepSlots, Error> {
-    let [b, nh, nkv, dhqk, dhhv] = sizes_of(&request.dims);
-    if !nh.is_multiple_of(nkv) {
-        return Err(Error::bad("NKV", format!("a divisor of NH, {nh}"), nkv));
-    }
+    let [b, nh, _, dhqk, dhhv] = sizes_of(&request.dims);
+    let group = group_of(&request.dims)?;
     let state = request.shape("C0").dtype;
     check_state(state, request.dtype, request.text(STATE.name))?;
     let [q, k, v, g, beta] = request.inputs(plan, ["q", "k", "v", "g", "beta"]);
     let c = plan.updated("C0", "CN", state, &[b, nh, dhqk, dhhv]);
     let h = plan.output("h", request.dtype, &[b, nh, dhhv]);
     let scale = scale_of(info, request.options(), dhqk);
-    let scope =
-        Scope::new().with(named![q, k, v, g, beta, C: c, h, dhqk, dhhv, group: nh / nkv, scale]);
+    let scope = Scope::new().with(named![q, k, v, g, beta, C: c, h, dhqk, dhhv, group, scale]);
     Ok(StepSlots { state, scope })
-}
-
-/// bf16 holds C of runs of bf16 alone: what is computed to more digits is not kept in fewer.
-fn check_state(got: DType, dtype: DType, asked: &str) -> Result<(), Error> {
-    let refuse = |expected: String| {
-        let (name, got) = ("C0".to_owned(), got.to_string());
-        Err(Error::Tensor { name, expected, got })
-    };
-    match got {
-        _ if asked != "auto" && asked != got.name() => {
-            refuse(format!("{asked}, as --set state says"))
-        }
-        DType::BF16 if dtype != DType::BF16 => refuse(format!("f32 in a run of {dtype}")),
-        _ => Ok(()),
-    }
 }
 
 impl Family for Step {
@@ -106,11 +82,7 @@ impl Family for Step {
     /// As [`super::FORWARD`] has them; the state is standard normal over √DHQK, about what many positions leave.
     fn draw_inputs(&self, info: &Info, problem: &Problem) -> Tensors {
         let [b, nh, nkv, dhqk, dhhv] = sizes_of(&problem.dims);
-        let state = match problem.options.text(info, STATE.name) {
-            "f32" => DType::F32,
-            "bf16" => DType::BF16,
-            _ => state_dtype(problem.dtype),
-        };
+        let state = drawn_dtype(info, problem);
         let exact = |mean, stream, shape: &[usize]| {
             problem.normal_around(mean, DType::F64, stream, shape).values()
         };
@@ -170,10 +142,6 @@ impl Family for Step {
         }
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         step_checks::CHECKS
     }
@@ -202,15 +170,5 @@ mod tests {
         // C of four heads; q and k of two, v and h of four; g and beta.
         let of_sequence = 2.0 * 4.0 * 512.0 * 2.0 + 2.0 * (2.0 * 16.0 + 4.0 * 32.0) * 2.0 + 32.0;
         assert_eq!(cost.bytes, 2.0 * of_sequence);
-    }
-
-    #[test]
-    fn the_states_type_is_as_asked_and_no_narrower_than_the_run() {
-        let said = |state, dtype, asked| check_state(state, dtype, asked).unwrap_err().to_string();
-        let asked = said(DType::F32, DType::BF16, "bf16");
-        assert_eq!(asked, "tensor 'C0': expected bf16, as --set state says, got f32");
-        let narrow = said(DType::BF16, DType::F16, "auto");
-        assert_eq!(narrow, "tensor 'C0': expected f32 in a run of f16, got bf16");
-        assert!(check_state(DType::F32, DType::BF16, "auto").is_ok());
     }
 }

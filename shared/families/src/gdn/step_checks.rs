@@ -2,8 +2,10 @@
 
 use lab_device::{DType, Device};
 
-use super::step_problem::{sizes, state_dtype};
-use crate::qkv::checks::dtype_of;
+use super::step_problem::sizes;
+use crate::checking::{assert_inputs_right, set};
+use crate::qkv::checks::{dtype_of, outputs_of};
+use crate::step_state::state_dtype;
 use lab_harness::suite::{VersionCheck, schedules};
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
@@ -21,24 +23,9 @@ fn inputs_of(version: &dyn Version, shape: [usize; 5]) -> Tensors {
     version.inputs(&Problem::new(sizes(shape), dtype_of(version)))
 }
 
-fn outputs_of(version: &dyn Version, device: &Device, inputs: &Tensors) -> Tensors {
-    run(version, device, inputs, &Options::default()).unwrap()
-}
-
-fn set(inputs: &mut Tensors, name: &str, of: impl Fn(usize) -> f64) {
-    let tensor = &inputs[name];
-    let values: Vec<f64> = (0..tensor.len()).map(of).collect();
-    let tensor = Tensor::rounded(tensor.dtype, &tensor.shape, &values);
-    inputs.insert(name.to_owned(), tensor);
-}
-
 #[track_caller]
 fn assert_right(version: &dyn Version, device: &Device, inputs: &Tensors, what: &str) {
-    let outputs = outputs_of(version, device, inputs);
-    let dtype = inputs["q"].dtype;
-    for c in compare(version, inputs, &outputs, &Options::default(), dtype) {
-        assert!(c.passed(), "{what} {dtype}: {}", c.complaint());
-    }
+    assert_inputs_right(version, device, inputs, &Options::default(), what);
 }
 
 /// In runs of bf16 C may be of f32, too.

@@ -1,6 +1,5 @@
-//! The sizes of a step, and the type of its state.
+//! The sizes of a step.
 
-use lab_device::DType;
 use lab_harness::Dims;
 
 /// B, NH, NKV, DHQK, DHHV by their names.
@@ -11,9 +10,4 @@ pub fn sizes([b, nh, nkv, dhqk, dhhv]: [usize; 5]) -> Dims {
 /// B, NH, NKV, DHQK, DHHV of a checked problem.
 pub fn sizes_of(dims: &Dims) -> [usize; 5] {
     ["B", "NH", "NKV", "DHQK", "DHHV"].map(|name| dims.get(name))
-}
-
-/// The type of C in a run that does not say.
-pub fn state_dtype(dtype: DType) -> DType {
-    if dtype == DType::BF16 { DType::BF16 } else { DType::F32 }
 }

@@ -9,11 +9,12 @@ mod tiles;
 use lab_device::DType;
 use lab_reference::qkv::{Sizes, qkv};
 
-pub use tiles::{Grid, MOST_COLUMNS, instance_for};
+pub use tiles::{Grid, MOST_COLUMNS, instance_for, one_a_block, test_shapes};
 
 use lab_harness::compare::each;
 use lab_harness::{
-    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Problem, Reference, Tensors, tensor,
+    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Problem, Reference, Tensors,
+    tensor,
 };
 
 /// The family.
@@ -47,6 +48,23 @@ impl Family for Qkv {
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         cost(dims, dtype)
+    }
+
+    fn replayed(&self) -> bool {
+        false
+    }
+}
+
+/// How many of NH heads share one of NKV.
+///
+/// # Errors
+/// NH is no multiple of NKV.
+pub fn group_of(dims: &Dims) -> Result<usize, Error> {
+    let [nh, nkv] = ["NH", "NKV"].map(|name| dims.get(name));
+    if nh.is_multiple_of(nkv) {
+        Ok(nh / nkv)
+    } else {
+        Err(Error::bad("NKV", format!("a divisor of NH, {nh}"), nkv))
     }
 }
 

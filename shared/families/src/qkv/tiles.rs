@@ -25,6 +25,45 @@ pub fn instance_for(
     fits.expect("DHQK and DHHV of a checked problem")
 }
 
+/// As many blocks as there are of `what`, where a grid can have them.
+///
+/// # Errors
+/// They are too many.
+pub fn one_a_block(what: &str, blocks: usize) -> Result<u32, Error> {
+    i32::try_from(blocks)
+        .map(|blocks| blocks as u32)
+        .map_err(|_| Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks))
+}
+
+/// Problems of every kind for kernels with tiles of whole rows: one of each class of tiles, ragged ones, heads of unlike widths,
+/// several tiles.
+pub fn test_shapes() -> Vec<Dims> {
+    [
+        [1, 1, 1, 16, 16],
+        // One tile of each class.
+        [1, 1, 64, 64, 64],
+        [1, 1, 64, 128, 128],
+        [1, 1, 32, 256, 256],
+        // Ragged: the last tile ends within.
+        [1, 1, 2, 16, 48],
+        [1, 1, 65, 48, 16],
+        [1, 1, 63, 112, 80],
+        [1, 1, 33, 240, 144],
+        // Heads, narrow and wide, of unlike widths.
+        [2, 3, 40, 64, 64],
+        [3, 1, 5, 16, 64],
+        [1, 2, 70, 64, 16],
+        [2, 2, 9, 16, 208],
+        // Several tiles.
+        [1, 2, 200, 64, 64],
+        [1, 1, 130, 128, 80],
+        [1, 1, 100, 32, 256],
+        [1, 1, 384, 16, 16],
+    ]
+    .map(qkv::sizes)
+    .to_vec()
+}
+
 /// A grid with a block for each tile of so many positions of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
@@ -42,12 +81,8 @@ impl Grid {
     pub fn of(dims: &Dims, rows: usize) -> Result<Self, Error> {
         let [b, nh, s, ..] = qkv::sizes_of(dims);
         let tiles = s.div_ceil(rows);
-        let all = b * nh * tiles;
-        let blocks = i32::try_from(all).map_err(|_| {
-            let what = format!("B NH ceil(S / {rows})");
-            Error::bad(what, format!("at most {}, one a block", i32::MAX), all)
-        })?;
-        Ok(Self { tiles, blocks: blocks as u32 })
+        let blocks = one_a_block(&format!("B NH ceil(S / {rows})"), b * nh * tiles)?;
+        Ok(Self { tiles, blocks })
     }
 }
 

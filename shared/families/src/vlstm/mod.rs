@@ -43,7 +43,7 @@ use lab_harness::{
 pub static UNGATED: Ungated = Ungated;
 
 /// The family of the forward pass: q, k, v, i, f → h, m, n.
-pub static FORWARD: Forward = Forward;
+pub static FORWARD: Gated = Gated { backward: false };
 
 /// What goes into the causal products.
 pub const UNGATED_INPUTS: &[Input] = qkv::INPUTS;
@@ -59,7 +59,7 @@ pub const FORWARD_INPUTS: &[Input] = &[
 
 /// The family of the forward and the backward pass: q, k, v, i, f, dh → h, m, n, dq, dk, dv, di,
 /// df.
-pub static FORWARD_BACKWARD: ForwardBackward = ForwardBackward;
+pub static FORWARD_BACKWARD: Gated = Gated { backward: true };
 
 /// See [`UNGATED`].
 #[derive(Debug)]
@@ -95,95 +95,34 @@ impl Family for Ungated {
         bench_shapes(info, dtype)
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         checks::UNGATED
     }
 }
 
-/// See [`FORWARD`].
+/// See [`FORWARD`] and [`FORWARD_BACKWARD`].
 #[derive(Debug)]
-pub struct Forward;
-
-impl Family for Forward {
-    fn name(&self) -> &'static str {
-        "vlstm_fw"
-    }
-
-    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
-        forward_inputs(problem)
-    }
-
-    fn reference(
-        &self,
-        info: &Info,
-        inputs: &Tensors,
-        options: &Options,
-    ) -> Vec<(&'static str, Vec<f64>)> {
-        under(info, options, forward_reference(inputs, options.number(info, EPSILON.name)))
-    }
-
-    fn magnitudes(
-        &self,
-        info: &Info,
-        inputs: &Tensors,
-        options: &Options,
-        reference: &Reference,
-    ) -> Magnitudes {
-        let eps = options.number(info, EPSILON.name);
-        each(magnitudes::magnitudes(inputs, eps, None, reference))
-    }
-
-    fn given_to_some(&self) -> &'static [Input] {
-        STATE_INPUTS
-    }
-
-    fn independent_heads(&self, dims: &Dims) -> usize {
-        qkv::heads_of(dims)
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        forward_cost(dims, dtype)
-    }
-
-    fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
-        bench_shapes(info, dtype)
-    }
-
-    fn replayed(&self) -> bool {
-        true
-    }
-
-    fn checks(&self) -> &'static [VersionCheck] {
-        checks::FORWARD
-    }
+pub struct Gated {
+    backward: bool,
 }
 
-/// See [`FORWARD_BACKWARD`].
-#[derive(Debug)]
-pub struct ForwardBackward;
-
-impl Family for ForwardBackward {
+impl Family for Gated {
     fn name(&self) -> &'static str {
-        "vlstm_fwbw"
+        if self.backward { "vlstm_fwbw" } else { "vlstm_fw" }
     }
 
     fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
-        forward_backward_inputs(problem)
+        if self.backward { forward_backward_inputs(problem) } else { forward_inputs(problem) }
     }
 
-    fn reference(
-        &self,
-        info: &Info,
-        inputs: &Tensors,
-        options: &Options,
-    ) -> Vec<(&'static str, Vec<f64>)> {
+    fn reference(&self, info: &Info, inputs: &Tensors, options: &Options) -> References {
         let eps = options.number(info, EPSILON.name);
-        let through = normalizer_grad(info, options);
-        under(info, options, forward_backward_reference(inputs, eps, through))
+        let all = if self.backward {
+            forward_backward_reference(inputs, eps, normalizer_grad(info, options))
+        } else {
+            forward_reference(inputs, eps)
+        };
+        under(info, options, all)
     }
 
     fn magnitudes(
@@ -194,12 +133,12 @@ impl Family for ForwardBackward {
         reference: &Reference,
     ) -> Magnitudes {
         let eps = options.number(info, EPSILON.name);
-        let through = Some(normalizer_grad(info, options));
+        let through = self.backward.then(|| normalizer_grad(info, options));
         each(magnitudes::magnitudes(inputs, eps, through, reference))
     }
 
     fn given_to_some(&self) -> &'static [Input] {
-        STATES_OF_BACKWARD
+        if self.backward { STATES_OF_BACKWARD } else { STATE_INPUTS }
     }
 
     fn independent_heads(&self, dims: &Dims) -> usize {
@@ -207,19 +146,15 @@ impl Family for ForwardBackward {
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        forward_backward_cost(dims, dtype)
+        if self.backward { forward_backward_cost(dims, dtype) } else { forward_cost(dims, dtype) }
     }
 
     fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
         bench_shapes(info, dtype)
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
-        checks::FORWARD_BACKWARD
+        if self.backward { checks::FORWARD_BACKWARD } else { checks::FORWARD }
     }
 }
 

@@ -222,10 +222,6 @@ impl Family for Packed {
         }
     }
 
-    fn replayed(&self) -> bool {
-        true
-    }
-
     fn checks(&self) -> &'static [VersionCheck] {
         if self.backward { packed_checks::FORWARD_BACKWARD } else { packed_checks::FORWARD }
     }

@@ -4,6 +4,7 @@ use lab_device::{DType, Device};
 
 use super::f16_checks::{small_input_gates_of_packed_f16, takes_f16};
 use super::packed_sizes;
+use crate::checking::{Sequence, with_ends_that_do_not_rise, with_nan_around};
 use crate::packed::{alone, cu_seqlens, sequences_of};
 use lab_harness::suite::VersionCheck;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
@@ -141,34 +142,6 @@ fn neighbours_do_not_matter(version: &dyn Version, device: &Device) {
     }
 }
 
-/// The number of a sequence, its first position and the one behind its last.
-type Sequence = (usize, [usize; 2]);
-
-/// The inputs with NaN in every row, gate and state but those of these sequences.
-fn with_nan_around(inputs: &Tensors, asked: &[Sequence]) -> Tensors {
-    let mut all = inputs.clone();
-    for (name, tensor) in all.iter_mut().filter(|(name, _)| *name != "cu_seqlens") {
-        let mut values = tensor.values();
-        let keeps: Box<dyn Fn(usize) -> bool> = if ["C0", "n0", "m0"].contains(&name.as_str()) {
-            let size: usize = tensor.shape[1..].iter().product();
-            Box::new(move |at| asked.iter().any(|(n, _)| at / size == *n))
-        } else {
-            let (positions, columns) = (tensor.shape[2], tensor.shape.get(3).copied().unwrap_or(1));
-            Box::new(move |at| {
-                let t = at / columns % positions;
-                asked.iter().any(|(_, [from, to])| (*from..*to).contains(&t))
-            })
-        };
-        for (at, value) in values.iter_mut().enumerate() {
-            if !keeps(at) {
-                *value = f64::NAN;
-            }
-        }
-        *tensor = Tensor::rounded(tensor.dtype, &tensor.shape, &values);
-    }
-    all
-}
-
 /// Ends of another type or number, more than one batch.
 fn sequences_that_do_not_fit_are_refused(version: &dyn Version, device: &Device) {
     let fitting = with_states(inputs_of(version, &[5, 4], [16, 16], version.info().dtypes[0]), 0.0);
@@ -204,15 +177,9 @@ fn sequences_that_do_not_fit_are_refused(version: &dyn Version, device: &Device)
     }
 }
 
-/// Ends that fall, lie before 0 or behind T: a kernel cannot refuse them, and touches nothing that is not its own. What comes of
-/// positions that are left out is nobody's to say; here each belongs to one sequence.
+/// Where ends do not rise, all positions may be one sequence's.
 fn ends_that_do_not_rise_harm_nothing(version: &dyn Version, device: &Device) {
-    let mut inputs = inputs_of(version, &[40, 30, 30, 40], [16, 16], version.info().dtypes[0]);
-    let ends = |all: [f64; 5]| Tensor::rounded(DType::I32, &[5], &all);
-    let mut outputs = |all| {
-        inputs.insert("cu_seqlens".into(), ends(all));
-        run(version, device, &inputs, &Options::default()).unwrap()
-    };
-    let right = outputs([0.0, 140.0, 140.0, 140.0, 140.0]);
-    assert_eq!(outputs([-5.0, 1e6, 2e6, -7.0, -9.0])["h"], right["h"]);
+    let inputs = inputs_of(version, &[40, 30, 30, 40], [16, 16], version.info().dtypes[0]);
+    let [got, right] = with_ends_that_do_not_rise(version, device, inputs);
+    assert_eq!(got["h"], right["h"]);
 }

@@ -3,14 +3,10 @@
 use lab_device::{DType, Device};
 
 use super::asserts::{assert_rows_under, with_gates};
+use crate::checking::{part, with_last_state};
 use crate::qkv::checks::{inputs_of, ones, outputs_of};
 use crate::qkv::sizes;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run};
-
-/// Under which the state comes out.
-fn with_last_state(version: &dyn Version) -> Options {
-    Options::parse(&["last_state=yes"], version.info()).unwrap()
-}
 
 /// A state for these inputs: C0 and n0 positive, so that no product with a positive q cancels; m0 in every
 /// head.
@@ -39,25 +35,14 @@ pub fn set_last_gradient(inputs: &mut Tensors) {
 }
 
 /// Positions `from` to `to` of inputs, behind `state` where there is one.
-fn part(inputs: &Tensors, from: usize, to: usize, state: Option<&Tensors>) -> Tensors {
-    let rows = |tensor: &Tensor| {
-        let s = tensor.shape[2];
-        let columns = tensor.shape.get(3).copied().unwrap_or(1);
-        let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
-        let values: Vec<f64> = tensor.values().chunks(s * columns).flat_map(of_head).collect();
-        let mut shape = tensor.shape.clone();
-        shape[2] = to - from;
-        Tensor::rounded(tensor.dtype, &shape, &values)
-    };
-    let names = ["q", "k", "v", "i", "f", "dh"].into_iter().filter(|&n| inputs.contains_key(n));
-    let own = names.map(|name| (name.to_owned(), rows(&inputs[name])));
+fn behind(inputs: &Tensors, from: usize, to: usize, state: Option<&Tensors>) -> Tensors {
     let first = ["C0", "n0", "m0"].into_iter().zip(["CN", "nN", "mN"]);
     let handed = first.filter_map(|(first, last)| {
         let all = state.unwrap_or(inputs);
         let tensor = all.get(if state.is_some() { last } else { first })?;
         Some((first.to_owned(), tensor.clone()))
     });
-    own.chain(handed).collect()
+    part(inputs, from, to).into_iter().chain(handed).collect()
 }
 
 /// Outputs of the parts of a sequence, with two heads, joined along their positions.
@@ -100,7 +85,7 @@ pub(super) fn parts_are_the_whole(version: &dyn Version, device: &Device) {
         let mut parts: Vec<Tensors> = Vec::new();
         let ends = cuts.iter().copied().chain([s]);
         for (from, to) in [0].into_iter().chain(cuts.iter().copied()).zip(ends) {
-            let own = part(&inputs, from, to, parts.last());
+            let own = behind(&inputs, from, to, parts.last());
             parts.push(run(version, device, &own, &options).unwrap());
         }
         let mut all = parts.last().cloned().unwrap();
@@ -163,10 +148,10 @@ pub(super) fn gradients_of_parts_are_those_of_the_whole(version: &dyn Version, d
         let problem =
             Problem { seed: seed as u64, ..Problem::new(sizes([1, 2, s, 32, 48]), dtype) };
         let inputs = version.inputs(&problem);
-        let state = run(version, device, &part(&inputs, 0, cut, None), &options("no")).unwrap();
-        let later = part(&inputs, cut, s, Some(&state));
+        let state = run(version, device, &part(&inputs, 0, cut), &options("no")).unwrap();
+        let later = behind(&inputs, cut, s, Some(&state));
         let later = run(version, device, &later, &options("yes")).unwrap();
-        let mut earlier = part(&inputs, 0, cut, None);
+        let mut earlier = part(&inputs, 0, cut);
         for (last, first) in [("dCN", "dC0"), ("dnN", "dn0")] {
             earlier.insert(last.to_owned(), later[first].clone());
         }

@@ -11,13 +11,15 @@ use lab_device::DType;
 use lab_reference::vlstm::{Inputs, Sizes, State, forward_from};
 
 use super::EPSILON;
-pub use super::step_problem::{no_state, sizes, sizes_of, state_dtype};
+pub use super::step_problem::{no_state, sizes, sizes_of};
+pub use crate::step_state::{STATE, state_dtype};
+use crate::step_state::{check_state, drawn_dtype};
 use lab_harness::compare::each;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
-    Request, Setting, Tensors, named, tensor,
+    Request, Tensors, named, tensor,
 };
 
 /// The family.
@@ -40,14 +42,6 @@ pub const INPUTS: &[Input] = &[
     Input::new("m0", &["B", "NH"]).always(DType::F32),
 ];
 
-/// The type of C: that of the tensor C0, which must be this one where one is asked for. Random ones are of bf16 in runs
-/// of bf16 and of f32 else.
-pub const STATE: Setting = Setting::choice(
-    "state",
-    "type of C0 and CN; auto: as C0 is, of a random one bf16 in runs of bf16, else f32",
-    &["auto", "f32", "bf16"],
-);
-
 /// The sizes of B, NH, DHQK and DHHV: of the small problem, of the timed one, the largest. The last two in multiples of
 /// [`super::STEP`].
 pub const fn dims([b, nh, dhqk, dhhv]: [[usize; 3]; 4]) -> [Dim; 4] {
@@ -65,11 +59,7 @@ impl Family for Step {
     }
 
     fn draw_inputs(&self, info: &Info, problem: &Problem) -> Tensors {
-        let state = match problem.options.text(info, STATE.name) {
-            "f32" => DType::F32,
-            "bf16" => DType::BF16,
-            _ => state_dtype(problem.dtype),
-        };
+        let state = drawn_dtype(info, problem);
         inputs(problem, state)
     }
 
@@ -98,10 +88,6 @@ impl Family for Step {
 
     fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
         bench_shapes(info, dtype)
-    }
-
-    fn replayed(&self) -> bool {
-        true
     }
 
     fn checks(&self) -> &'static [VersionCheck] {
@@ -192,21 +178,6 @@ pub fn slots(plan: &mut Plan, info: &Info, request: &Request<'_>) -> Result<Step
     Ok(StepSlots { state, scope })
 }
 
-/// bf16 holds C of runs of bf16 alone: what is computed to more digits, or to f16's range, is not kept in fewer.
-fn check_state(got: DType, dtype: DType, asked: &str) -> Result<(), Error> {
-    let refuse = |expected: String| {
-        let (name, got) = ("C0".to_owned(), got.to_string());
-        Err(Error::Tensor { name, expected, got })
-    };
-    match got {
-        _ if asked != "auto" && asked != got.name() => {
-            refuse(format!("{asked}, as --set state says"))
-        }
-        DType::BF16 if dtype != DType::BF16 => refuse(format!("f32 in a run of {dtype}")),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,11 +222,6 @@ mod tests {
         assert_eq!(drawn(DType::BF16, &[]), DType::BF16);
         assert_eq!(drawn(DType::BF16, &["state=f32"]), DType::F32);
 
-        let said = |state, dtype, asked| check_state(state, dtype, asked).unwrap_err().to_string();
-        let asked = said(DType::F32, DType::BF16, "bf16");
-        assert_eq!(asked, "tensor 'C0': expected bf16, as --set state says, got f32");
-        let narrow = said(DType::BF16, DType::F16, "auto");
-        assert_eq!(narrow, "tensor 'C0': expected f32 in a run of f16, got bf16");
         let mut all = FAMILY.draw_inputs(&INFO, &Problem::new(sizes([1, 2, 16, 32]), DType::F16));
         let halves = Tensor::rounded(DType::F16, &[1, 2, 16, 32], &[0.0; 1024]);
         all.insert("C0".into(), halves);

@@ -3,8 +3,10 @@
 use lab_device::{DType, Device};
 use lab_reference::vlstm::{Inputs, Sizes, forward};
 
-use super::step_problem::{no_state, sizes, state_dtype};
+use super::step_problem::{no_state, sizes};
+use crate::checking::set;
 use crate::qkv::checks::{dtype_of, ones, outputs_of};
+use crate::step_state::state_dtype;
 use lab_harness::suite::{VersionCheck, check, schedules, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{
@@ -35,13 +37,6 @@ const STATE: [(&str, &str); 3] = [("CN", "C0"), ("nN", "n0"), ("mN", "m0")];
 
 fn inputs_of(version: &dyn Version, shape: Shape) -> Tensors {
     version.inputs(&Problem::new(sizes(shape), dtype_of(version)))
-}
-
-fn set(inputs: &mut Tensors, name: &str, of: impl Fn(usize) -> f64) {
-    let tensor = &inputs[name];
-    let all: Vec<f64> = (0..tensor.len()).map(of).collect();
-    let tensor = Tensor::rounded(tensor.dtype, &tensor.shape.clone(), &all);
-    inputs.insert(name.to_owned(), tensor);
 }
 
 /// The state that a step has left becomes that of the next.

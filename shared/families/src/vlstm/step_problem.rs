@@ -14,14 +14,6 @@ pub fn sizes_of(dims: &Dims) -> [usize; 4] {
     ["B", "NH", "DHQK", "DHHV"].map(|d| dims.get(d))
 }
 
-/// The type of C in a run that does not say.
-pub fn state_dtype(dtype: DType) -> DType {
-    match dtype {
-        DType::BF16 => DType::BF16,
-        _ => DType::F32,
-    }
-}
-
 /// A state of nothing for these sizes.
 pub fn no_state([b, nh, dhqk, dhhv]: [usize; 4], state: DType) -> Tensors {
     let all = |dtype, shape: &[usize], value: f64| {

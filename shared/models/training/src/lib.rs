@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod course;
+pub mod dtype_name;
 mod error;
 mod settings;
 mod trainer;

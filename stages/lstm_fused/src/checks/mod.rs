@@ -6,7 +6,7 @@ mod same;
 mod slstm;
 
 use lab_device::{DType, Device};
-use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::suite::{Check, VersionCheck};
 use lab_harness::{Tensors, Version, version_checks};
 use lab_reference::lstm::{Cell, Network};
 
@@ -21,7 +21,7 @@ use same::{
 };
 
 use crate::posed::{Posed, errors};
-use crate::{Lstm, Pass, STAGE, VERSIONS, Way};
+use crate::{Lstm, Pass, VERSIONS, Way};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     of "lstm";
@@ -45,7 +45,6 @@ pub(crate) static CHECKS: &[Check] = &[
     Check::new("networks_of_slstms_are_right", slstm::networks_of_slstms_are_right),
     Check::new("an_slstm_goes_on_from_its_states", slstm::an_slstm_goes_on_from_its_states),
     Check::new("what_no_slstm_has_is_refused", slstm::what_no_slstm_has_is_refused),
-    Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
 ];
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
@@ -181,8 +180,4 @@ fn stacks(way: Way) -> Vec<Network> {
         all.push(Network { cell: Cell::Gru, peephole: false, ..stack() });
     }
     all
-}
-
-fn every_kernel_loads_on_every_device(device: &Device) {
-    every_kernel_loads(&STAGE, device);
 }

@@ -1,9 +1,8 @@
 //! Against runs of the same kernels on other data, in other parts or in another order.
 
-use lab_device::emulator::{self, Order};
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::request::shapes_of;
-use lab_harness::suite::each;
+use lab_harness::suite::{each, orders};
 use lab_harness::{Prepared, Tensor, Tensors, Version};
 use lab_reference::lstm::Network;
 
@@ -201,19 +200,6 @@ pub(super) fn bytes_are_as_counted(version: &dyn Version, device: &Device) {
     }
 }
 
-/// The device as it is; of an emulator also one, two and five OS threads, each in other orders.
-fn schedules(device: &Device) -> Vec<Device> {
-    let mut all = vec![device.clone()];
-    if let Some(mode) = device.mode() {
-        let orders = [Order::Reverse, Order::Random(1), Order::Random(2), Order::Warps];
-        for (order, threads) in orders.into_iter().zip([1, 2, 5, 2]) {
-            let options = emulator::Options { order, threads, ..emulator::Options::default() };
-            all.push(Device::emulator_with(mode, options).unwrap());
-        }
-    }
-    all
-}
-
 /// Bit for bit, and at a second launch, too.
 pub(super) fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
     let way = way_of(version);
@@ -223,7 +209,7 @@ pub(super) fn any_schedule_gives_the_same(version: &dyn Version, device: &Device
         let posed = Posed::new(way, network, 4, 5);
         let tensors = posed.tensors();
         let first = run(device, &posed, &tensors);
-        for device in schedules(device) {
+        for device in orders(device) {
             let lstm = Lstm::by(way, network).unwrap();
             let mut prepared = lstm.prepare(&device, &tensors, Pass::ForwardBackward).unwrap();
             for _ in 0..2 {

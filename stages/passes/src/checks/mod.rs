@@ -10,7 +10,7 @@ mod positions;
 mod refused;
 
 use lab_device::{DType, Device};
-use lab_harness::suite::{Check, Tier, every_kernel_loads};
+use lab_harness::suite::{Check, Tier};
 use lab_harness::{Plan, Problem, Tensor, Tensors, run};
 
 use crate::STAGE;
@@ -20,7 +20,6 @@ macro_rules! checks {
     ($($module:ident::$check:ident $(in $tier:ident)?),+ $(,)?) => {
         &[
             Check::new("results_do_not_change_from_run_to_run", results_do_not_change_from_run_to_run),
-            Check::new("every_kernel_loads_on_every_device", every_kernel_loads_on_every_device),
             $(Check::new(stringify!($check), $module::$check)$(.in_tier(Tier::$tier))?),+
         ]
     };
@@ -67,10 +66,6 @@ fn results_do_not_change_from_run_to_run(device: &Device) {
             assert_eq!(once, twice, "{} {dtype} on {}", info.full_name(), device.name());
         }
     }
-}
-
-fn every_kernel_loads_on_every_device(device: &Device) {
-    every_kernel_loads(&STAGE, device);
 }
 
 /// Runs a plan once over these tensors; what has come out.

@@ -57,7 +57,7 @@ pub struct Config {
     /// Windows of a step, B. The last step of an epoch has what is left.
     pub batch: usize,
     /// What the network runs in. With f16 and bf16 parameters are kept in f32, and rounded for it.
-    #[serde(serialize_with = "dtype_to_name", deserialize_with = "dtype_of_name")]
+    #[serde(with = "lab_training::dtype_name")]
     pub dtype: DType,
     /// Of the first parameters, the order of the windows, and dropout.
     pub seed: u64,
@@ -159,15 +159,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
-fn dtype_to_name<S: Serializer>(dtype: &DType, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(dtype.name())
-}
-
-fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> {
-    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
 }
 
 mod way_names {

@@ -4,7 +4,7 @@ use lab_device::DType;
 use lab_harness::Error;
 use lab_training::{Configuration, Course, count, positive};
 pub use lab_training::{Decay, Optimizer, Schedule};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// How to train.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub struct Config {
     /// Pairs of a step, B. The last step of an epoch has what is left.
     pub batch: usize,
     /// What the products by w2 are of: f32, or bf16 on the tensor cores. Parameters are in f32.
-    #[serde(serialize_with = "dtype_to_name", deserialize_with = "dtype_of_name")]
+    #[serde(with = "lab_training::dtype_name")]
     pub dtype: DType,
     /// Of the first parameters and the order of the pairs.
     pub seed: u64,
@@ -65,13 +65,4 @@ impl Config {
         self.schedule.check()?;
         self.clip.map_or(Ok(()), |clip| positive("clip", clip))
     }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
-fn dtype_to_name<S: Serializer>(dtype: &DType, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(dtype.name())
-}
-
-fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> {
-    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
 }
