@@ -36,6 +36,18 @@
         return made;
     }
 
+    // Where a listing leaves out lines of its file, a row says so.
+    function markGaps(listing) {
+        let before = null;
+        for (const line of [...listing.querySelectorAll('.line')]) {
+            const number = Number(line.querySelector('.number').textContent);
+            if (before !== null && number > before + 1) {
+                line.before(element('div', { class: 'gap' }, '⋮'));
+            }
+            before = number;
+        }
+    }
+
     const count = (n, what) => `${n} ${what}${n === 1 ? '' : 's'}`;
     const colour = lane => `hsl(${200 + lane * 4.5} 68% 52%)`;
     const box = (x, y, width = 1) => `M${x} ${y}h${width}v1h${-width}z`;
@@ -165,6 +177,7 @@
             lines = run.code.map(([number, text]) => element('div', { class: 'line' },
                 element('span', { class: 'number' }, String(number)), element('span', { class: 'text' }, text)));
             code.append(...lines);
+            markGaps(code);
             strip = element('div', { class: 'lanes', 'aria-hidden': 'true' });
             for (let lane = 0; lane < LANES; lane++) strip.append(element('i', {}, String(lane)));
             banks = run.arrays.some(array => array.shared) ? new Banks() : null;
@@ -229,6 +242,7 @@
         const lines = code.map(([number, text]) => element('div', { class: 'line' },
             element('span', { class: 'number' }, String(number)), element('span', { class: 'text' }, text)));
         listing.append(...lines);
+        markGaps(listing);
         const actors = Object.fromEntries(roles.map(who => [who, element('span', { class: 'does' })]));
         const crew = element('div', { class: 'crew' }, ...roles.map(who =>
             element('div', { class: 'card' }, element('b', {}, who), actors[who])));
@@ -449,5 +463,6 @@
         draw();
     }
 
+    document.querySelectorAll('figure.moving .listing').forEach(markGaps);
     document.querySelectorAll('figure.moving').forEach(play);
 })();

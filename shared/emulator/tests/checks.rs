@@ -84,7 +84,7 @@ fn a_race_names_both_accesses_the_array_and_the_remedy() {
 fn the_remedy_is_that_of_the_widest_pair() {
     let of_warps =
         "lanes of a warp do not run in step: __syncwarp() between the two, or __syncthreads()";
-    let of_blocks = "__syncthreads() between the two; pairs within one warp were seen, too";
+    let of_blocks = "__syncthreads() between the two; also between lanes of one warp";
     for order in [Order::Forward, Order::Reverse, Order::Random(5), Order::Starve(5)] {
         let finding = |mut distance: i32| {
             let mut arrays = Arrays::new();
@@ -101,7 +101,7 @@ fn the_remedy_is_that_of_the_widest_pair() {
         assert_eq!(finding(32).fix, of_blocks);
         let widest = finding(64);
         assert!(widest.fix.starts_with("blocks run in any order: "), "{widest}");
-        assert!(widest.fix.ends_with("; pairs within one warp were seen, too"), "{widest}");
+        assert!(widest.fix.ends_with("; also between lanes of one warp"), "{widest}");
         // The pair that is shown is one that needs it.
         assert_ne!(widest.accesses[0].block, widest.accesses[1].block, "{widest}");
     }

@@ -124,8 +124,7 @@ pub struct Comparison {
     /// That element, or the first that is not finite where it should be; none of an output without
     /// elements.
     pub worst: Option<Element>,
-    /// How many elements are further off than is allowed, as far as they were looked at: all, or up to
-    /// the first that is not finite where it should be.
+    /// How many elements are further off than is allowed, those that are not finite where they should be among them.
     pub wrong_elements: usize,
     /// How many there are.
     pub elements: usize,
@@ -261,6 +260,7 @@ fn judge(
     let (mut difference, mut norm, mut of_terms) = (0f64, 0f64, 0f64);
     let (mut share, mut rounding, mut wrong_elements) = (0f64, 0f64, 0);
     let mut worst: Option<(usize, f64)> = None;
+    let mut is_undefined = false; // an element was not finite where it should be, or the reverse
     for (index, (&g, &e)) in got.iter().zip(expected).enumerate() {
         // What the output's type cannot hold rounds to infinity.
         let e = if e.is_finite() && e.abs() >= overflow(stored.dtype) {
@@ -273,9 +273,12 @@ fn judge(
                 continue;
             }
             (share, rounding) = (f64::INFINITY, f64::INFINITY);
-            (difference, norm) = (f64::INFINITY, 1.0);
-            (worst, wrong_elements) = (Some((index, 0.0)), wrong_elements + 1);
-            break;
+            (difference, norm) = (f64::INFINITY, norm.max(1.0));
+            wrong_elements += 1;
+            if !is_undefined {
+                (worst, is_undefined) = (Some((index, 0.0)), true);
+            }
+            continue;
         }
         let off = (g - e).abs();
         difference += off * off;
@@ -423,6 +426,17 @@ mod tests {
              reference 0.5, and 2.7e-7 is allowed"
         );
         assert!(of(0.5 + 2e-7).passed() && !of(0.5 + 3e-7).passed());
+    }
+
+    /// Not up to the first NaN alone.
+    #[test]
+    fn all_that_is_no_number_is_counted() {
+        let expected = [1.0, 2.0, f64::INFINITY, 4.0, 5.0];
+        let got = [1.0, f64::NAN, 3.0, f64::INFINITY, 6.0];
+        let wrong = judged(&got, &expected, DType::F32, &Magnitude::Row);
+        assert_eq!((wrong.wrong_elements, wrong.worst.as_ref().unwrap().at.clone()), (4, vec![1]));
+        assert!(wrong.relative_error.is_infinite() && wrong.element_share.is_infinite(), "{wrong}");
+        assert!(wrong.complaint().contains("; 4 of 5 elements are wrong: [1] is NaN"), "{wrong}");
     }
 
     /// What the norm of the whole does not see.

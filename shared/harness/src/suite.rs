@@ -50,7 +50,7 @@ impl Case {
         self.expected.mistake().filter(|_| self.passed())
     }
 
-    /// `playg:softmax R=3,C=33 f16: out: error 1.2e-3, bound 8e-4, elements 35 %`, the worst of which
+    /// `playg:softmax R=3,C=33 f16: out: error 1.2e-3, bound 8e-4, 35 % of what an element may be off`, the worst of which
     /// takes that share of what it may be off by.
     pub fn describe(&self) -> String {
         let mut head = format!("{} {} {}", self.version, self.dims, self.dtype);
@@ -67,7 +67,7 @@ impl Case {
                 let each = all.iter().map(|c| if c.passed() {
 let percent = 100.0 * c.element_share;
                         let Comparison { name, relative_error, bound, .. } = c;
-                        format!("{name}: error {relative_error:.2e}, bound {bound:.2e}, elements {percent:.0} %")
+                        format!("{name}: error {relative_error:.2e}, bound {bound:.2e}, {percent:.0} % of what an element may be off")
 } else {
 c.complaint()
 });

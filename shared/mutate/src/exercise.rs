@@ -136,17 +136,19 @@ impl Exercise {
         format!("{}/{}", sources.home, self.file)
     }
 
-    /// The kernel file with the pieces missing.
+    /// The kernel file with the pieces missing, and without the marks by which the book includes parts of it.
     ///
     /// # Panics
     /// The sources are not those that it was read for.
     pub fn start(&self, sources: &Sources) -> String {
         let path = self.path(sources);
         let text = sources.text(&path).expect("checked when it was read").to_owned();
-        self.cuts.iter().fold(text, |text, cut| {
+        let text = self.cuts.iter().fold(text, |text, cut| {
             let edit = Edit::of(&path, &text, &cut.find, &cut.replace);
             edit.ok().and_then(|e| e.apply(&text)).expect("checked when it was read")
-        })
+        });
+        let is_mark = |line: &&str| line.trim_start().starts_with("// ANCHOR");
+        text.split_inclusive('\n').filter(|line| !is_mark(line)).collect()
     }
 
     /// A reader's text with less of one piece, for each piece that [`Tight`] is about: its line, and the text. No piece is told

@@ -1,12 +1,12 @@
 // The gated delta rule in chunks of 64 positions: all that waits for the position before is made a chunk at a time.
 //
-//   V′ = inverse diag(beta) (V - (K ⊙ read) C)      H = s (Q ⊙ read) C + pairs V′      C⁺ = exp(γ_L) C + (K ⊙ write)ᵀ V′
+//   U = inverse diag(beta) (V - (K ⊙ read) C)      H = s (Q ⊙ read) C + pairs U      C⁺ = exp(γ_L) C + (K ⊙ write)ᵀ U
 //
 // with `inverse` and `pairs` as the launch before has made them (substitute.cu). C is the state before the chunk.
 //
 // Work split: a block has COLUMNS columns of a head's V, H and C, and goes from chunk to chunk. A thread has a column, and every
 // WARPS-th position or key. C lies in device memory between chunks: in one place, or, where a backward pass follows, which saves
-// V′ too, in a place for each chunk and one for what is behind the last.
+// U too, in a place for each chunk and one for what is behind the last.
 //
 // q, k: heads / group x S x dhqk, v, h: heads x S x dhhv, C0, CN: heads x dhqk x dhhv, C: heads x (1 or chunks + 1) x
 // dhqk x dhhv, saved_values: heads x S x dhhv; inverse, pairs: heads x chunks x CHUNK x
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(THREADS)
         multiply_rows(own, inverse + at * CHUNK * CHUNK, rest, warp, column);
 #pragma unroll
         for (int n = 0; n < OWN; ++n) written[warp + WARPS * n][column] = own[n];
-        __syncthreads();  // a thread reads all rows of V′
+        __syncthreads();  // a thread reads all rows of U
         multiply_rows(out, pairs + at * CHUNK * CHUNK, written, warp, column);
 #pragma unroll
         for (int n = 0; n < OWN; ++n) {

@@ -1,15 +1,15 @@
 // The walk over the chunks of a head on tensor cores: what v2 and v3 share.
 //
-//   R = diag(beta) (V - (K ⊙ read) C)      V′ = inverse R      H = s (Q ⊙ read) C + pairs V′      C⁺ = exp(γ_L) C + (K ⊙ write)ᵀ V′
+//   R = diag(beta) (V - (K ⊙ read) C)      U = inverse R      H = s (Q ⊙ read) C + pairs U      C⁺ = exp(γ_L) C + (K ⊙ write)ᵀ U
 //
-// All is transposed: a warp has 16 columns of V, as rows of Cᵀ [16, KEY], Rᵀ, V′ᵀ and Hᵀ [16, CHUNK]. Then each product's sums
+// All is transposed: a warp has 16 columns of V, as rows of Cᵀ [16, KEY], Rᵀ, Uᵀ and Hᵀ [16, CHUNK]. Then each product's sums
 // lie in the registers of a lane as the next product takes its left operand (lab/ptx/mma.cuh), and no warp needs what another
 // has made:
 //
 //   Cᵀ Kᵀ, Cᵀ Qᵀ      C rounded, in registers     right: K, Q as they lie, [position][key]
 //   Rᵀ inverseᵀ       R rounded, in registers     right: inverse as it lies, [i][j]
-//   V′ᵀ pairsᵀ        V′ rounded, in registers    right: pairs as it lies
-//   (write V′)ᵀ K     the same times write        right: K, transposed as it is loaded
+//   Uᵀ pairsᵀ         U rounded, in registers     right: pairs as it lies
+//   (write U)ᵀ K      the same times write        right: K, transposed as it is loaded
 //
 // C itself is f32. What goes through shared memory is what the launch before has made, and Q, K and V.
 #pragma once
@@ -156,7 +156,7 @@ __device__ __forceinline__ void multiply_triangle(float (&sum)[CHUNK / 2], const
 }
 
 // ANCHOR: write
-// V′ᵀ = Rᵀ inverseᵀ, rounded: `written` as it is, `left` times what is left of it behind the chunk. Takes Cᵀ Kᵀ. beta is not a
+// Uᵀ = Rᵀ inverseᵀ, rounded: `written` as it is, `left` times what is left of it behind the chunk. Takes Cᵀ Kᵀ. beta is not a
 // part of the inverse, whose diagonal is 1 and so not rounded.
 template <class T, int KEY>
 __device__ __forceinline__ void write_values(unsigned (&written)[CHUNK / 16][4], unsigned (&left)[CHUNK / 16][4],

@@ -122,7 +122,7 @@ pub static CHUNKS: Delta = Delta {
     between: Between::Scratch,
 };
 
-// What tensor cores take is rounded once each: the state as it is read, what is left of V, the inverse, V′ and the pairs. So an
+// What tensor cores take is rounded once each: the state as it is read, what is left of V, the inverse, U and the pairs. So an
 // element is off by less than a unit of roundoff, of the sum of its terms. The bound of the whole is that of keys that are
 // alike: each position overwrites most of what it reads, h is small beside those terms, and four times as far off as with
 // random keys.
@@ -239,7 +239,7 @@ pub struct Forward<'a> {
 
 /// Adds the launches of [`CHUNKS`] to a plan, which leave what a backward pass takes. The scope that comes back has the names of
 /// the forward pass, and `inverse` and `pairs` \[heads, chunks, 64, 64\], `decays` (records `Decays`), `C` before each chunk and
-/// behind the last, \[heads, chunks + 1, DHQK, DHHV\], and `saved_values`, V′ \[heads, S, DHHV\]; all f32.
+/// behind the last, \[heads, chunks + 1, DHQK, DHHV\], and `saved_values`, U \[heads, S, DHHV\]; all f32.
 ///
 /// # Errors
 /// NH is no multiple of NKV; more blocks than a launch can have, or what the device says of the kernels.

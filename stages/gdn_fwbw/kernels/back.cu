@@ -1,7 +1,7 @@
 // The gated delta rule backward, from the last chunk to the first: the gradient of the state, and what each chunk hands to it.
 // With dC⁺ the gradient of the state behind a chunk, and `inverse`, `pairs` (s in it) as the forward pass has them:
 //
-//   dV′ = pairsᵀ dH + write ⊙ (K dC⁺)      dR = inverseᵀ dV′      dv = beta ⊙ dR
+//   dU = pairsᵀ dH + write ⊙ (K dC⁺)      dR = inverseᵀ dU      dv = beta ⊙ dR
 //   dC  = exp(γ_L) dC⁺ + s (Q ⊙ read)ᵀ dH - (K ⊙ beta read)ᵀ dR
 //
 // Columns of V do not meet. Work split: as v1_chunks.cu of gdn_fw: a block has COLUMNS columns of a head, a thread one of them and
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(THREADS)
         multiply_columns(own, pairs + at * CHUNK * CHUNK, of_h, warp, column);
 #pragma unroll
         for (int n = 0; n < OWN; ++n) of_values[warp + WARPS * n][column] = own[n];
-        __syncthreads();  // and of dV′
+        __syncthreads();  // and of dU
         multiply_columns(rest, inverse + at * CHUNK * CHUNK, of_values, warp, column);
 #pragma unroll
         for (int n = 0; n < OWN; ++n) {

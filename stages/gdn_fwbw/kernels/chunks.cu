@@ -1,9 +1,9 @@
 // What a chunk's own gradients are, of all chunks at once: with C the state before it, dC⁺ the gradient of the state C⁺ behind it,
-// V′ of the forward pass and dR of the launch before,
+// U of the forward pass and dR of the launch before,
 //
-//   dS = s tril(dH V′ᵀ) ⊙ E                 Z = -tril(dR V′ᵀ, -1) ⊙ E        G = diag(beta) Z
+//   dS = s tril(dH Uᵀ) ⊙ E                  Z = -tril(dR Uᵀ, -1) ⊙ E        G = diag(beta) Z
 //   dq = dS K + s read ⊙ (dH Cᵀ)            read by k: dk_r = G K - beta read ⊙ (dR Cᵀ)
-//                                           written by k: dk_w = dSᵀ Q + Gᵀ K + write ⊙ (V′ dC⁺ᵀ)
+//                                           written by k: dk_w = dSᵀ Q + Gᵀ K + write ⊙ (U dC⁺ᵀ)
 //   dk = dk_r + dk_w                        dbeta_i = dR_i·v_i + k_i·((Z K)_i - read_i C dR_i)
 //   dg_t = ⟨C⁺, dC⁺⟩ + Σ_{τ >= t in the chunk} (q·dq + k·dk_r - k·dk_w)
 //
@@ -11,7 +11,7 @@
 // in one order. Pairs: a thread has 4 x 4, and 16 columns of V lie in shared memory at a time. Then 16 keys at a time, of which a
 // thread has one, and four positions.
 //
-// q, k, dq, dk, dq_sum, dk_sum: heads / group x S x dhqk, v, dh, dR, saved_values (V′): heads x S x dhhv, g, beta, dg, dbeta: heads x S, C:
+// q, k, dq, dk, dq_sum, dk_sum: heads / group x S x dhqk, v, dh, dR, saved_values (U): heads x S x dhhv, g, beta, dg, dbeta: heads x S, C:
 // heads x (chunks + 1) x dhqk x dhhv, dC: heads x chunks x dhqk x dhhv; decays: heads x chunks. A grid of heads / group chunks
 // blocks.
 #include "lab/gdn/decays.cuh"

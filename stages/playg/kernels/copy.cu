@@ -9,7 +9,7 @@
 using namespace lab;
 
 // ANCHOR: swapped
-// x runs down the rows: the lanes of a warp are a whole row apart, so each touches a sector of its
+// threadIdx.x runs down the rows: lanes are a whole row apart, so each touches a sector of its
 // own and uses one element of it. 32 sectors for 32 floats.
 template <class T>
 __global__ void copy_swapped(const T* __restrict__ x, T* __restrict__ out, int rows, int columns) {
@@ -21,7 +21,7 @@ __global__ void copy_swapped(const T* __restrict__ x, T* __restrict__ out, int r
 // ANCHOR_END: swapped
 
 // ANCHOR: rows
-// x runs along the columns: the lanes are neighbours, 4 sectors for 32 floats, all of them used.
+// threadIdx.x runs along the columns: lanes are neighbours, 4 sectors for 32 floats, all used.
 template <class T>
 __global__ void copy(const T* __restrict__ x, T* __restrict__ out, int rows, int columns) {
     long long r = blockIdx.x * 1ll * blockDim.y + threadIdx.y;

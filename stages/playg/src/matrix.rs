@@ -35,7 +35,7 @@ static TRANSPOSES: Formula = Formula {
     ..COPIES
 };
 
-/// x runs down the rows.
+/// threadIdx.x runs down the rows.
 pub static COPY_SWAPPED: Operation = Operation {
     info: Info {
         stage: "playg",
@@ -69,7 +69,7 @@ pub static COPY_SWAPPED: Operation = Operation {
     plan: |plan, run| add_copy(plan, run, "copy_swapped"),
 };
 
-/// x runs along the columns.
+/// threadIdx.x runs along the columns.
 pub static COPY: Operation = Operation {
     info: Info {
         name: "copy",

@@ -1,6 +1,6 @@
 // h = (Q K^T / √DHQK ⊙ causal) V, a tile of Q a block:
 //
-//   C_ij = scale Σ_c Q_ic K_jc  for j <= i, 0 otherwise        h_ic = Σ_{kv0 <= q0} Σ_j C_ij V_jc
+//   C̃_ij = scale Σ_c Q_ic K_jc  for j <= i, 0 otherwise        h_ic = Σ_{kv0 <= q0} Σ_j C̃_ij V_jc
 //
 // Work split: a block owns TQ rows of Q, from q0, of one head, and the same rows of h. It takes K
 // and V one tile of TKV rows, from kv0, after the other, up to its own rows and no further. TKV is
@@ -21,7 +21,7 @@ using namespace lab;
 constexpr int TI = InRows::WI, TJ = InRows::WJ;  // rows and columns of threads
 
 // ANCHOR: mask
-// C_ij: nothing comes from a later position. Past the end of S all are later.
+// C̃_ij: nothing comes from a later position. Past the end of S all are later.
 __device__ __forceinline__ float causal(float score, int i, int j) { return j <= i ? score : 0; }
 // ANCHOR_END: mask
 

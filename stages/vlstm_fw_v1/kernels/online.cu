@@ -1,8 +1,8 @@
 // The vLSTM's forward pass, a tile of Q a block, with a running maximum:
 //
 //   D_ij = F_i - F_j + i_j              for j <= i, -∞ otherwise
-//   m_i  = max_j D_ij                   C_ij = scale (q_i · k_j) exp(D_ij - m_i)
-//   n_i  = max(|Σ_j C_ij|, exp(-m_i))   h_i  = Σ_j C_ij v_j / (n_i + eps)
+//   m_i  = max_j D_ij                   C̃_ij = scale (q_i · k_j) exp(D_ij - m_i)
+//   n_i  = max(|Σ_j C̃_ij|, exp(-m_i))   h_i  = Σ_j C̃_ij v_j / (n_i + eps)
 //
 // Work split: a block owns TQ rows of Q, from q0, of one head, and the same rows of h, m and n. It
 // takes K and V one tile of TKV = TQ rows, from kv0, after the other, from the diagonal BACK to the
@@ -11,7 +11,7 @@
 // exp(m_before - m), and the row stays what it would be had m been known.
 //
 // What of a product is a thread's own, and how tiles lie in shared memory: lab/products.cuh. The 16
-// lanes of a row agree on its m; each has its own part of Σ_j C_ij, to the end. The gates' sums are
+// lanes of a row agree on its m; each has its own part of Σ_j C̃_ij, to the end. The gates' sums are
 // the first warp's, from f alone, anew for each tile.
 //
 // Q, K: heads x S x dhqk, V, h: heads x S x dhhv, i, f, m, n: heads x S, row-major; dhqk and dhhv
@@ -58,7 +58,7 @@ __device__ __forceinline__ float exponent(float2 f_i, float2 f_j, float i_j, boo
     return later ? lowest<float>() : sum_of(f_i, f_j) + i_j;
 }
 
-// C_ij: not 0 · NaN, where K's row is a later one
+// C̃_ij: not 0 · NaN, where K's row is a later one
 __device__ __forceinline__ float weighed(float score, float exponent, float m, bool later) {
     return later ? 0 : score * expf(exponent - m);
 }

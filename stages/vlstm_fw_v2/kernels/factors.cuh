@@ -1,7 +1,7 @@
 // Weights of pairs that are not in one tile, without a power for each. Of 64 positions that end in e, and a row i behind
 // them,
 //
-//   s D_ij = s exp(R_e - R_i) exp(x_j - R_e)
+//   s P_ij = s exp(R_e - R_i) exp(x_j - R_e)
 //
 // R never falls, so that both factors are at most 1: where one of them is too small for a float, so is the weight. That
 // of the row is one power for 64 positions, that of the position is the gates' launch's, once and for all rows.

@@ -2,7 +2,7 @@
 // largest x_j up to i,
 //
 //   m_i = max_{j <= i} (F_i - F_j + i_j) = F_i + R_i
-//   s D_ij = s exp(F_i - F_j + i_j - m_i) = 2^(row_i + column_j)      row_i = log2(s) - R_i log2(e)
+//   s P_ij = s exp(F_i - F_j + i_j - m_i) = 2^(row_i + column_j)      row_i = log2(s) - R_i log2(e)
 //                                                                     column_j = x_j log2(e)
 //
 // The two parts of an exponent are large and nearly cancel, so each goes out as two floats; sums are in f64.

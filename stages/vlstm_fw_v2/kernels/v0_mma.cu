@@ -1,6 +1,6 @@
 // The vLSTM's forward pass over all pairs of positions, on the tensor cores by mma.sync:
 //
-//   C̃_ij = s (q_i·k_j) D_ij  j <= i      l_i = Σ_j C̃_ij
+//   C̃_ij = s (q_i·k_j) P_ij  j <= i      l_i = Σ_j C̃_ij
 //   n_i  = max(|l_i|, exp(-m_i))         h_i = Σ_j C̃_ij v_j / (n_i + eps)
 //
 // D and m are of the gates alone: gates.cu has made them in a launch before. So no maximum runs, and nothing that was

@@ -1,6 +1,6 @@
 // h and n of each chunk, all chunks at once, from its own positions and the state ahead of it:
 //
-//   C̃_ij = s (q_i · k_j) D_ij   j <= i        l_i = Σ_j C̃_ij + s β_i n · q_i
+//   C̃_ij = s (q_i · k_j) P_ij   j <= i        l_i = Σ_j C̃_ij + s β_i n · q_i
 //   n_i   = max(|l_i|, exp(-m_i))             h_i = (Σ_j C̃_ij v_j + s β_i Cᵀ q_i) / (n_i + eps)
 //
 // m is known from the gates, so that D is known before the scores and no row is ever rescaled. l is

@@ -1,7 +1,7 @@
 // The vLSTM's forward pass in one walk over chunks of 64 positions, the state on the chip. Chunk by chunk, with the
 // state (C [DHQK, DHHV], n [DHQK], M) of the chunks before:
 //
-//   C̃_ij = s (q_i·k_j) D_ij  j <= i        l_i = Σ_j C̃_ij + s β_i n·q_i       n_i = max(|l_i|, exp(-m_i))
+//   C̃_ij = s (q_i·k_j) P_ij  j <= i        l_i = Σ_j C̃_ij + s β_i n·q_i       n_i = max(|l_i|, exp(-m_i))
 //   h_i  = (Σ_j C̃_ij v_j + s β_i Cᵀ q_i) / (n_i + eps)
 //   C ← γ C + Σ_j α_j k_j v_jᵀ             n ← γ n + Σ_j α_j k_j
 //

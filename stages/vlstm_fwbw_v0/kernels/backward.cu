@@ -1,11 +1,11 @@
 // The backward pass of the vLSTM: a kernel that owns tiles of Q, and one that owns tiles of K and V.
 // With N_i = n_i + eps, P_ij = exp(D_ij − m_i), s = 1 / √DHQK, and j <= i throughout
 //
-//   dC_ij = (dh_i · v_j) / N_i + r_i         r_i = −side_i (dh_i · h_i) / N_i, or 0: n held constant
-//   dq_i = Σ_j s dC_ij P_ij k_j              dv_j = Σ_i s (q_i · k_j) P_ij / N_i dh_i
-//                                            dk_j = Σ_i s dC_ij P_ij q_i       di_j = k_j · dk_j
+//   dC̃_ij = (dh_i · v_j) / N_i + r_i         r_i = −side_i (dh_i · h_i) / N_i, or 0: n held constant
+//   dq_i = Σ_j s dC̃_ij P_ij k_j              dv_j = Σ_i s (q_i · k_j) P_ij / N_i dh_i
+//                                            dk_j = Σ_i s dC̃_ij P_ij q_i       di_j = k_j · dk_j
 //
-// di_j = Σ_i dC_ij s (q_i · k_j) P_ij, and that is k_j · dk_j: no sum of its own. Along rows it is
+// di_j = Σ_i dC̃_ij s (q_i · k_j) P_ij, and that is k_j · dk_j: no sum of its own. Along rows it is
 // q_i · dq_i, and the gradient of F_t is the difference of the two (forget.cu). Both dots are taken
 // from the sums in f32, before dq and dk are rounded.
 //
@@ -62,11 +62,11 @@ struct Gates {
 __device__ __forceinline__ float decayed(const Query& q, const Key& k) {
     return expf(difference(q.F, k.F) + k.i - q.m);
 }
-// dC_ij P_ij, from dh_i · v_j
+// dC̃_ij P_ij, from dh_i · v_j
 __device__ __forceinline__ float of_score(float dh_v, const Query& q, const Key& k) {
     return (dh_v / q.N + q.r) * decayed(q, k);
 }
-// C_ij / N_i, from q_i · k_j
+// C̃_ij / N_i, from q_i · k_j
 __device__ __forceinline__ float of_value(float q_k, const Query& q, const Key& k) {
     return q_k * decayed(q, k) / q.N;
 }

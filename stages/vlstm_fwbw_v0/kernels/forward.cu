@@ -1,8 +1,8 @@
 // The forward pass of the vLSTM, a tile of Q a block:
 //
 //   D_ij = F_i − F_j + i_j  for j <= i       m_i = max_j D_ij
-//   C_ij = scale (q_i · k_j) exp(D_ij − m_i)  l_i = Σ_j C_ij
-//   n_i  = max(|l_i|, exp(−m_i))              h_i = Σ_j C_ij v_j / (n_i + eps)
+//   C̃_ij = scale (q_i · k_j) exp(D_ij − m_i)  l_i = Σ_j C̃_ij
+//   n_i  = max(|l_i|, exp(−m_i))              h_i = Σ_j C̃_ij v_j / (n_i + eps)
 //
 // Work split: a block owns TQ rows of Q, from q0, of one head, and those of h, m, n. K and V come
 // past it up to its own rows and no further; with them the largest exponent so far: what has been
@@ -28,7 +28,7 @@ __device__ __forceinline__ float exponent(float2 F_i, float2 F_j, float i_j) {
     return difference(F_i, F_j) + i_j;
 }
 
-// One row of a tile of scores, from kv0: C_ij with the largest exponent up to here, and what those
+// One row of a tile of scores, from kv0: C̃_ij with the largest exponent up to here, and what those
 // with the one before are to be scaled by.
 template <int RJ>
 __device__ __forceinline__ float weigh_row(float (&score)[RJ], float& m, float& l, int i, int kv0,

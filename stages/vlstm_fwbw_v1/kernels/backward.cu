@@ -1,9 +1,9 @@
 // The backward pass of the vLSTM: a kernel that owns tiles of Q, and one that owns tiles of K and V.
 // With N_i = n_i + eps, P_ij = exp(D_ij − m_i), s = 1 / √DHQK, and j <= i throughout
 //
-//   dC_ij = (dh_i · v_j) / N_i + r_i         r_i = −side_i (dh_i · h_i) / N_i, or 0: n held constant
-//   dq_i = s Σ_j dC_ij P_ij k_j              dv_j = s Σ_i (q_i · k_j) P_ij / N_i dh_i
-//                                            dk_j = s Σ_i dC_ij P_ij q_i       di_j = k_j · dk_j
+//   dC̃_ij = (dh_i · v_j) / N_i + r_i         r_i = −side_i (dh_i · h_i) / N_i, or 0: n held constant
+//   dq_i = s Σ_j dC̃_ij P_ij k_j              dv_j = s Σ_i (q_i · k_j) P_ij / N_i dh_i
+//                                            dk_j = s Σ_i dC̃_ij P_ij q_i       di_j = k_j · dk_j
 //
 // Work split: a block owns TQ rows, from q0, of one head, and writes dq, q · dq and the Query of each;
 // tiles of TKV rows of V and K come past it up to its last row. In the second kernel it owns TKV
@@ -35,12 +35,12 @@ struct __align__(16) Query {
 __device__ __forceinline__ float decayed(const Query& q, float2 e_j, bool counts) {
     return power_of_two(counts ? sum_of(q.e, e_j) : lowest<float>());
 }
-// dC_ij P_ij, from dh_i · v_j
+// dC̃_ij P_ij, from dh_i · v_j
 __device__ __forceinline__ float of_score(float dh_v, const Query& q, float2 e_j, bool counts) {
     float dC = counts ? dh_v * q.inv + q.r : 0;  // not 0 · NaN
     return dC * decayed(q, e_j, counts);
 }
-// C_ij / (s N_i), from q_i · k_j
+// C̃_ij / (s N_i), from q_i · k_j
 __device__ __forceinline__ float of_value(float q_k, const Query& q, float2 e_j, bool counts) {
     float C = counts ? q_k * q.inv : 0;
     return C * decayed(q, e_j, counts);

@@ -1,8 +1,8 @@
 // The forward pass of the vLSTM, a tile of Q a block, exponents in powers of two:
 //
 //   D_ij = (F_i − F_j + i_j) log2(e)  for j <= i   m_i = max_j D_ij / log2(e)
-//   C_ij = scale (q_i · k_j) 2^(D_ij − max_j D_ij)   l_i = Σ_j C_ij
-//   n_i  = max(|l_i|, exp(−m_i))                     h_i = Σ_j C_ij v_j / (n_i + eps)
+//   C̃_ij = scale (q_i · k_j) 2^(D_ij − max_j D_ij)   l_i = Σ_j C̃_ij
+//   n_i  = max(|l_i|, exp(−m_i))                     h_i = Σ_j C̃_ij v_j / (n_i + eps)
 //
 // Work split: a block owns TQ rows of Q, from q0, of one head, and those of h, m, n. Tiles of TKV rows
 // of K and V come past it up to its last row, with CX > 0 the next on its way; with them the largest
@@ -29,7 +29,7 @@ template <int RJ> struct Keys {
 };
 
 // ANCHOR: weigh
-// One row of a tile of scores, from kv0: C_ij / scale with the largest exponent up to here, and what
+// One row of a tile of scores, from kv0: C̃_ij / scale with the largest exponent up to here, and what
 // those with the one before are to be scaled by.
 template <class L, int RJ>
 __device__ __forceinline__ float weigh_row(float (&score)[RJ], float& m, float& l, int i, int kv0,

@@ -9,7 +9,7 @@ namespace lab {
 // U s β_i / N_i, 1 at most (lab/vlstm/powers.cuh).
 template <class T> constexpr int TAKEN = is_f16<T> ? 2 : 1;
 
-// s / N_i and s r_i of position i, where N = n + eps: the gradient of pair i, j is (dh_i · v_j inverse + r) D_ij. Zeros past
+// s / N_i and s r_i of position i, where N = n + eps: the gradient of pair i, j is (dh_i · v_j inverse + r) P_ij. Zeros past
 // the end.
 struct Row {
     float inverse, r;

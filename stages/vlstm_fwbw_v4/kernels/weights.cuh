@@ -7,7 +7,7 @@ namespace lab {
 
 // A chunk takes part in two ways: with A_i = log2(s / N_i) - R_i log2(e), a_i = s β_i / N_i of its rows, and with
 // B_j = (i_j - b_j) log2(e), α_j of its columns; N = n + eps, and the others as scan.cuh has them. Of pair i, j the
-// weight s D_ij / N_i is 2^(A_i + B_j). Who walks forward reads with β = a and writes with α, who walks back reads with β = α and
+// weight s P_ij / N_i is 2^(A_i + B_j). Who walks forward reads with β = a and writes with α, who walks back reads with β = α and
 // writes with α = a (gradient.cuh).
 //
 // In f16 a gradient of the state is counted in units, 1 / U of the chunk that was walked last (lab/vlstm/powers.cuh), and in

@@ -527,13 +527,20 @@ impl Counted {
     fn said(&self, limit: &Limit) -> String {
         let mut parts = Vec::new();
         if let (Some(most), Some(ratio)) = (limit.ratio, self.ratio) {
-            parts.push(format!("{ratio:.2} times the fewest, at most {most:.2}"));
+            let side = side_of(ratio >= most + 0.005);
+            parts.push(format!("{ratio:.2} times the fewest, {side} the limit of {most:.2}"));
         }
         if let Some(most) = limit.cost {
-            parts.push(format!("{}, at most {most}", self.cost));
+            let side = side_of(self.cost > most);
+            parts.push(format!("{}, {side} the limit of {most}", self.cost));
         }
         format!("{}: {}", limit.operation, parts.join("; "))
     }
+}
+
+/// On which side of a limit a count is.
+const fn side_of(is_over: bool) -> &'static str {
+    if is_over { "over" } else { "within" }
 }
 
 impl Worst {
@@ -608,7 +615,7 @@ impl Outcome {
             }
             for (limit, counted) in &self.counted {
                 let keeps = counted.is_within(limit);
-                say!("{}: {}", counted.said(limit), if keeps { "kept" } else { "not kept" });
+                say!("{}", counted.said(limit));
                 if let Some(worst) = counted.worst.as_ref().filter(|_| !keeps) {
                     say!("  {}", worst.said());
                 }

@@ -254,7 +254,8 @@ fn print_result(
     comparisons: &[Comparison],
 ) {
     say!("{} {dims} {dtype} on {device}", version.info().full_name());
-    let mut rows = table(&["output", "first elements", ">error", ">bound", ">elements", ""]);
+    let mut rows =
+        table(&["output", "first elements", ">error", ">bound", ">elements, % of allowed", ""]);
     for (name, tensor) in outputs {
         let values = tensor.values();
         let mut shown: Vec<String> = values.iter().take(4).map(|v| format!("{v:.6}")).collect();
@@ -267,7 +268,7 @@ fn print_result(
             shown.join(" "),
             c.map_or("not checked".into(), |c| format!("{:.2e}", c.relative_error)),
             c.map_or(String::new(), |c| format!("{:.2e}", c.bound)),
-            c.map_or(String::new(), |c| format!("{:.0} %", 100.0 * c.element_share)),
+            c.map_or(String::new(), |c| format!("{:.0}", 100.0 * c.element_share)),
             c.map_or("", |c| if c.passed() { "ok" } else { "WRONG" }).into(),
         ]);
     }

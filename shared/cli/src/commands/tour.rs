@@ -178,10 +178,10 @@ impl Checked {
 fn in_words(share: f64) -> &'static str {
     match share {
         s if s <= 0.0 => "none",
-        s if s < 0.1 => "under a tenth",
-        s if s < 0.25 => "under a quarter",
-        s if s < 0.5 => "under half",
-        s if s <= 1.0 => "within limit",
+        s if s < 0.1 => "under 10 %",
+        s if s < 0.25 => "under 25 %",
+        s if s < 0.5 => "under 50 %",
+        s if s <= 1.0 => "within bound",
         _ => "too large",
     }
 }
@@ -218,7 +218,7 @@ fn a_line_a_stage(stages: &[(&Stage, Vec<Checked>)]) -> String {
             [stage.name.to_owned(), last.to_owned(), error.to_owned()]
         })
         .collect();
-    let headings = ["stage", "version", "error"];
+    let headings = ["stage", "version", "error / bound"];
     let longest = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([headings[column].len()]).max().unwrap_or(0)
@@ -226,7 +226,7 @@ fn a_line_a_stage(stages: &[(&Stage, Vec<Checked>)]) -> String {
     // Two columns stand between two cells, and one at each end.
     let taken: usize = (0..3).map(|column| longest(column) + 2).sum();
     let room = width().saturating_sub(taken + 2);
-    let mut table = list(&["stage", "version", "error", "what it teaches"]);
+    let mut table = list(&["stage", "version", "error / bound", "what it teaches"]);
     for (row, (stage, _)) in rows.into_iter().zip(stages) {
         table.add_row(row.into_iter().chain([shortened(stage.teaches, room.max(15))]));
     }
@@ -277,8 +277,8 @@ mod tests {
     fn errors_are_told_as_parts_of_what_is_allowed() {
         let parts = [0.0, 0.01, 0.1, 0.42, 0.5, 1.0, 1.1, f64::NAN];
         let words = parts.map(in_words);
-        assert_eq!(words[..4], ["none", "under a tenth", "under a quarter", "under half"]);
-        assert_eq!(words[4..], ["within limit", "within limit", "too large", "too large"]);
+        assert_eq!(words[..4], ["none", "under 10 %", "under 25 %", "under 50 %"]);
+        assert_eq!(words[4..], ["within bound", "within bound", "too large", "too large"]);
     }
 
     #[test]

@@ -13,14 +13,18 @@ pub(crate) fn print(report: &Report<'_>, device: &str, caveat: &str) {
     let counted = report.counted();
     print_totals(&counted);
     let (flops, least) = (report.cost.flops, report.cost.bytes);
-    say!(
-        "As declared: {} flops and {} that must move, {:.3} flops a byte; {:.3} a byte asked of \
-         global memory.",
-        number(flops as u64),
-        bytes(least),
-        flops / least.max(1.0),
-        flops / (report.global_bytes() as f64).max(1.0),
-    );
+    if flops > 0.0 {
+        say!(
+            "As declared: {} flops and {} that must move, {:.3} flops a byte; {:.3} a byte asked of \
+             global memory.",
+            number(flops as u64),
+            bytes(least),
+            flops / least.max(1.0),
+            flops / (report.global_bytes() as f64).max(1.0),
+        );
+    } else {
+        say!("As declared: no arithmetic, and {} that must move.", bytes(least));
+    }
     let on_tensor_cores = report.profile.total(Operation::TensorCore).flops;
     if on_tensor_cores > 0 {
         say!(

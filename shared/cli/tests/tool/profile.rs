@@ -81,7 +81,7 @@ fn the_text_says_the_same() {
     for part in [
         "playg:transpose_tiled C=64,R=64 f32 on CPU emulator",
         "A model, not a measurement",
-        "As declared: 0 flops",
+        "As declared: no arithmetic, and",
         "stages/playg/kernels/transpose.cu",
         "32-way conflict ◀",
         "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",

@@ -65,7 +65,7 @@ struct Sequence {
 
 // What the gates say of a chunk's positions.
 struct Gates {
-    float2 row[CHUNK], column[CHUNK];  // s D_ij = 2^(row_i + column_j), each the sum of two floats
+    float2 row[CHUNK], column[CHUNK];  // s P_ij = 2^(row_i + column_j), each the sum of two floats
     float beta[CHUNK], floor[CHUNK];   // s β_i, exp(-m_i)
     float gamma, alpha_sum;            // γ, and Σ_j α_j, which only f16 asks for
 };
@@ -151,7 +151,7 @@ __device__ __forceinline__ void multiply_scores(float (&score)[SIZE], const Plac
 // ANCHOR_END: scores
 
 // ANCHOR: weights
-// s D_ij of rows lane / 4 and 8 more, at the columns that the lane has of a product.
+// s P_ij of rows lane / 4 and 8 more, at the columns that the lane has of a product.
 template <class Gates> __device__ __forceinline__ void weights_of(float (&weight)[32], const Gates& gates) {
     int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     float2 of_row[2] = {gates.row[own], gates.row[own + 8]};
@@ -168,7 +168,7 @@ template <class Gates> __device__ __forceinline__ void weights_of(float (&weight
     compute_here(weight);
 }
 
-// C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of the same rows, where the
+// C̃_ij = s (q_i·k_j) P_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of the same rows, where the
 // product has n divided by `up`. weight(at) is of elements `at` and `at` + 1 of the product.
 template <class T, class Weight>
 __device__ __forceinline__ void weigh_by(float (&l)[2], const float (&score)[36], const Weight& weight,

@@ -4,7 +4,7 @@
 // all that came before the chunk, everything that depends on gates alone is
 //
 //   key_j  = i_j - b_j                row_i = -max(M, max_{j<=i} key_j) = b_i - m_i
-//   D_ij   = exp(row_i + key_j)       β_i   = exp(row_i + M)
+//   P_ij   = exp(row_i + key_j)       β_i   = exp(row_i + M)
 //   M⁺     = max(g + M, g + max_j key_j), g = b of the last position
 //   α_j    = exp(g + key_j - M⁺)      γ     = exp(g + M - M⁺)
 #pragma once

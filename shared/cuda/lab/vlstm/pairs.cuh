@@ -21,7 +21,7 @@ template <class T> __device__ __forceinline__ T* cell(T* panel, int row, int col
 __device__ __forceinline__ int own_row() { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4; }
 
 // ANCHOR: weigh
-// s D_ij, by the exponents of a lane's two rows and of a tile's columns, for columns j and j + 1 and row r of the two.
+// s P_ij, by the exponents of a lane's two rows and of a tile's columns, for columns j and j + 1 and row r of the two.
 struct Exponents {
     float2 row[2];
     const float2* column;
@@ -33,7 +33,7 @@ struct Exponents {
     }
 };
 
-// C̃_ij = s (q_i·k_j) D_ij of a lane's rows, in place of the scores; adds to l. On the diagonal only pairs j <= i count.
+// C̃_ij = s (q_i·k_j) P_ij of a lane's rows, in place of the scores; adds to l. On the diagonal only pairs j <= i count.
 template <bool DIAGONAL, int N, class Weight>
 __device__ __forceinline__ void weigh(float (&score)[N], float (&l)[2], const Weight& weight) {
 #pragma unroll
@@ -66,7 +66,7 @@ struct Factors {
 };
 
 // ANCHOR: factored
-// s D_ij as `Exponents` has them, of a tile before that of the rows.
+// s P_ij as `Exponents` has them, of a tile before that of the rows.
 template <int L> struct Factored {
     float row[L / PANEL][2];
     const Factors* factors;

@@ -56,7 +56,7 @@ struct ChunkGates {
 // position before the chunk:
 //
 //   m_i = b_i + R_i             R_i = max(M, max_{j <= i} (i_j - b_j))
-//   s D_ij = s exp((i_j - b_j) - R_i)                   s β_i = s exp(M - R_i)
+//   s P_ij = s exp((i_j - b_j) - R_i)                   s β_i = s exp(M - R_i)
 //   α_j = exp((i_j - b_j) - R)  γ = exp(M - R)          R = R_i of the last position
 //
 // Sums and differences are in f64: after 60 gates of -100 floats would lie 5e-4 apart. A warp takes every

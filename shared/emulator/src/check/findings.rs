@@ -840,6 +840,11 @@ pub(super) fn describe(kind: Kind, bytes: usize) -> String {
     format!("{} of {bytes} bytes", verb(kind))
 }
 
+/// What orders accesses of lanes of a warp, and of warps of a block.
+pub(super) const OF_WARP: &str =
+    "lanes of a warp do not run in step: __syncwarp() between the two, or __syncthreads()";
+pub(super) const OF_BLOCK: &str = "__syncthreads() between the two";
+
 /// What would order the two.
 fn remedy(other: Cell, me: Cell, space: Space, formal: Option<Formal>) -> &'static str {
     let strong = other.kind().strong() || me.kind().strong();
@@ -847,15 +852,16 @@ fn remedy(other: Cell, me: Cell, space: Space, formal: Option<Formal>) -> &'stat
         (Need::Copy, _) if other.by_agent() && !other.kind().in_flight() => {
             "wait for the phase of the mbarrier at which the copy counts"
         }
+        (Need::Copy, _) if other.by_agent() => {
+            "wait for the copy (at its mbarrier, or for its bulk group), then __syncthreads() for threads that did not wait"
+        }
         (Need::Copy, _) => {
-            "wait for the copy, and let whoever did not wait meet who did, before the memory is used"
+            "each thread waits for its own copies (cp.async.wait_group, perhaps with a smaller N), then __syncthreads()"
         }
         (Need::Warp, true) => "__syncwarp() between the two",
         (Need::Block, true) => "make both accesses atomic, or put a barrier between them",
-        (Need::Warp, false) => {
-            "lanes of a warp do not run in step: __syncwarp() between the two, or __syncthreads()"
-        }
-        (Need::Block, false) => "__syncthreads() between the two",
+        (Need::Warp, false) => OF_WARP,
+        (Need::Block, false) => OF_BLOCK,
         (Need::Cluster | Need::Grid, true) if beyond_scope(other, me) => {
             "a scope that both threads are in: atomicAdd() in place of atomicAdd_block(), thread_scope_device in place of \
              thread_scope_block"
@@ -907,14 +913,14 @@ impl Need {
         }
     }
 
-    /// What a pair that needs no more is called.
-    fn pairs(self) -> &'static str {
+    /// Between whom a pair is that needs no more.
+    fn between(self) -> &'static str {
         match self {
-            Self::Warp => "pairs within one warp",
-            Self::Block => "pairs within one block",
-            Self::Copy => "uses while a copy is under way",
-            Self::Cluster => "pairs within one cluster",
-            Self::Grid => "pairs of two blocks",
+            Self::Warp => "between lanes of one warp",
+            Self::Block => "between warps of one block",
+            Self::Copy => "while a copy is under way",
+            Self::Cluster => "between blocks of one cluster",
+            Self::Grid => "between blocks",
         }
     }
 }
@@ -943,7 +949,7 @@ impl Needs {
 
     /// What the fix, which is for the widest, says of the others.
     pub(super) fn others(self) -> Option<String> {
-        self.narrower.map(|need| format!("; {} were seen, too", need.pairs()))
+        self.narrower.map(|need| format!("; also {}", need.between()))
     }
 }
 

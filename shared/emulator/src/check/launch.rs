@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Formal;
-use super::findings::Needs;
+use super::findings::{Needs, OF_BLOCK, OF_WARP};
 use super::messages::Messages;
 use crate::access::Space;
 use crate::clock::Published;
@@ -322,6 +322,21 @@ impl LaunchCheck {
         }
     }
 
+    /// Where a line needs a barrier of the block for one finding, another of that line asks for no less.
+    fn ask_for_one_barrier(&mut self) {
+        let line = |access: &Access| match access.place.rsplit_once(':') {
+            Some((line, _column)) => line.to_owned(),
+            None => access.place.clone(),
+        };
+        let of_block = self.findings.iter().filter(|f| f.fix == OF_BLOCK);
+        let lines: HashSet<String> = of_block.flat_map(|f| f.accesses.iter().map(line)).collect();
+        for finding in self.findings.iter_mut().filter(|f| f.fix == OF_WARP) {
+            if finding.accesses.iter().map(line).any(|line| lines.contains(&line)) {
+                finding.fix = OF_BLOCK.to_owned();
+            }
+        }
+    }
+
     /// What was found, `fatal` last. A read of unwritten bytes that raced with their write is a
     /// race and nothing else.
     pub(crate) fn finish(&mut self, fatal: Option<Finding>) -> Option<Findings> {
@@ -332,6 +347,7 @@ impl LaunchCheck {
                 self.keep(finding);
             }
         }
+        self.ask_for_one_barrier();
         for (index, others) in self.needs.drain().filter_map(|(i, n)| Some((i, n.others()?))) {
             if let Some(finding) = self.findings.get_mut(index) {
                 finding.fix += &others;
