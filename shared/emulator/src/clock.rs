@@ -309,7 +309,7 @@ impl Snapshot {
     }
 
     /// What the thread knew of its own block.
-    fn own_view(&self) -> View {
+    fn view_of_own_block(&self) -> View {
         let known = self.known.as_ref().and_then(|known| known.view(self.block));
         let mut own = known.cloned().unwrap_or_default();
         self.add_to(&mut own);
@@ -321,7 +321,7 @@ impl Snapshot {
         self.threads.iter().for_each(|&(thread, stamp)| own.note(thread, stamp));
     }
 
-    fn whole(&self) -> Knowledge {
+    fn all_knowledge(&self) -> Knowledge {
         let mut all = self.known.as_deref().cloned().unwrap_or_default();
         self.add_own(&mut all);
         all
@@ -691,7 +691,7 @@ impl BlockClock {
 
     /// What strong writes publish from here on is all that is known by now.
     fn release(&mut self, thread: u32, scope: Scope) {
-        let all = Some(Arc::new(self.snapshot(thread).whole()));
+        let all = Some(Arc::new(self.snapshot(thread).all_knowledge()));
         let t = &mut self.threads[thread as usize];
         if scope == Scope::Device {
             t.fenced[DEVICE].clone_from(&all);
@@ -785,7 +785,7 @@ impl BlockClock {
         let snapshot = self.snapshot(thread);
         let known = &mut self.threads[thread as usize].known;
         let before = known.get_or_insert_default();
-        let own = (snapshot.block, Arc::new(snapshot.own_view()));
+        let own = (snapshot.block, Arc::new(snapshot.view_of_own_block()));
         // Else what the thread knows has another owner, and is copied below.
         drop(snapshot);
         let news: Vec<_> = before.unknown_to_proxy(&own, mark).collect();

@@ -108,7 +108,7 @@ impl AttentionRows {
     }
 
     /// Both passes, with the strides of the gradients of q, k and v.
-    fn both(&self, plan: &Plan, [dq, dk, dv]: [usize; 3]) -> Result<Made, Error> {
+    fn plan_both_passes(&self, plan: &Plan, [dq, dk, dv]: [usize; 3]) -> Result<Made, Error> {
         let more = [("do", self.widths()[0]), ("dq", dq), ("dk", dk), ("dv", dv)];
         let version = if self.cu_seqlens.is_some() { PACKED_BOTH } else { BOTH };
         self.plan_of(plan, version, &more)
@@ -134,7 +134,7 @@ impl AttentionRows {
         plan: &mut Plan,
         gradients: [usize; 3],
     ) -> Result<(Slot, SavedAttentionRows), Error> {
-        let cut = self.both(plan, gradients)?.cut_in_two()?;
+        let cut = self.plan_both_passes(plan, gradients)?.cut_in_two()?;
         let (included, saved) = cut.add_forward(plan, &self.inputs())?;
         Ok((included.slot("o"), saved))
     }
@@ -150,7 +150,7 @@ impl AttentionRows {
         export: &Export,
         gradients: [usize; 3],
     ) -> Result<SavedAttentionRows, Error> {
-        let both = self.both(plan, gradients)?;
+        let both = self.plan_both_passes(plan, gradients)?;
         Saved::import(plan, both, export)
     }
 

@@ -134,8 +134,8 @@ impl Recurrent {
         self.sizes.heads * self.sizes.units
     }
 
-    /// Shapes of x, y, the parameters and a state.
-    fn shapes(&self, gradients: bool) -> Shapes {
+    /// Shapes of x, the parameters and the first state, and with the backward pass of the gradients from above.
+    fn input_shapes(&self, gradients: bool) -> Shapes {
         let RecurrentSizes { steps: t, batch: b, heads: nh, units: dh, columns } = self.sizes;
         let (h, gates) = (self.units(), self.cell.gates());
         let mut all: Vec<(String, Vec<usize>)> = match self.cell {
@@ -191,7 +191,7 @@ impl Recurrent {
 
     /// A version of the forward pass, or of both, and its plan.
     fn plan_of(&self, plan: &Plan, gradients: bool) -> Result<Made, Error> {
-        let shapes = self.shapes(gradients);
+        let shapes = self.input_shapes(gradients);
         let name = self.versions[usize::from(gradients)];
         if self.cell == RecurrentCell::Gru {
             return self.plan_of_gru(plan, &shapes, gradients, name);
@@ -226,7 +226,7 @@ impl Recurrent {
         Ok(Made { version, options: Vec::new(), upstream: Lstm::UPSTREAM.to_vec(), plan: made })
     }
 
-    fn outputs(&self, included: &Included) -> RecurrentOutputs {
+    fn output_slots(&self, included: &Included) -> RecurrentOutputs {
         let last = self.cell.states().iter().map(|name| included.slot(&format!("{name}n")));
         RecurrentOutputs { y: included.slot("y"), state: last.collect() }
     }
@@ -248,7 +248,7 @@ impl Recurrent {
     ) -> Result<(String, RecurrentOutputs), Error> {
         let forward = self.plan_of(plan, false)?;
         let included = plan.include(&forward.plan, inputs)?;
-        Ok((forward.version, self.outputs(&included)))
+        Ok((forward.version, self.output_slots(&included)))
     }
 
     /// Adds the forward pass, and what it saves for [`Recurrent::add_backward`].
@@ -264,7 +264,7 @@ impl Recurrent {
         match self.plan_of(plan, true)?.cut() {
             Ok(cut) => {
                 let (included, saved) = cut.add_forward(plan, &inputs)?;
-                Ok((self.outputs(&included), saved))
+                Ok((self.output_slots(&included), saved))
             }
             Err(whole) => {
                 let (version, outputs) = self.add_forward_of(plan, &inputs)?;

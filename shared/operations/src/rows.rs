@@ -151,7 +151,7 @@ impl VlstmRows {
     }
 
     /// Both passes, with the strides of the gradients of q, k and v.
-    fn both(&self, plan: &Plan, [dq, dk, dv]: [usize; 3]) -> Result<Made, Error> {
+    fn plan_both_passes(&self, plan: &Plan, [dq, dk, dv]: [usize; 3]) -> Result<Made, Error> {
         let mut shapes = self.shapes();
         shapes.insert("dh".into(), shapes["v"].clone());
         let more = [("dh", self.values_apart()), ("dq", dq), ("dk", dk), ("dv", dv)];
@@ -178,7 +178,7 @@ impl VlstmRows {
         plan: &mut Plan,
         gradients: [usize; 3],
     ) -> Result<(Slot, SavedRows), Error> {
-        let cut = self.both(plan, gradients)?.cut_in_two()?;
+        let cut = self.plan_both_passes(plan, gradients)?.cut_in_two()?;
         let inputs = self.inputs(plan);
         let (included, saved) = cut.add_forward(plan, &inputs)?;
         Ok((included.slot("h"), saved))
@@ -195,7 +195,7 @@ impl VlstmRows {
         export: &Export,
         gradients: [usize; 3],
     ) -> Result<SavedRows, Error> {
-        let both = self.both(plan, gradients)?;
+        let both = self.plan_both_passes(plan, gradients)?;
         Saved::import(plan, both, export)
     }
 

@@ -219,8 +219,8 @@ impl Vlstm {
         Made::by(version, plan.device(), &request, options)
     }
 
-    /// Both passes.
-    fn both(&self, plan: &Plan) -> Result<Made, Error> {
+    /// Both passes in a plan.
+    fn plan_both_passes(&self, plan: &Plan) -> Result<Made, Error> {
         let mut shapes = self.shapes();
         shapes.insert("dh".into(), shapes["v"].clone());
         if self.takes_state_gradient() {
@@ -232,7 +232,7 @@ impl Vlstm {
         self.plan_of(plan, Pass::Gradients, shapes)
     }
 
-    fn outputs(&self, included: &Included) -> Outputs {
+    fn output_slots(&self, included: &Included) -> Outputs {
         let state = self.last_state.then(|| LAST.map(|name| included.slot(name)));
         let [h, m, n] = ["h", "m", "n"].map(|name| included.slot(name));
         Outputs { h, m, n, state }
@@ -250,7 +250,7 @@ impl Vlstm {
     fn add_forward_of(&self, plan: &mut Plan) -> Result<(String, Outputs), Error> {
         let forward = self.plan_of(plan, Pass::Forward, self.shapes())?;
         let included = plan.include(&forward.plan, &self.inputs())?;
-        Ok((forward.version, self.outputs(&included)))
+        Ok((forward.version, self.output_slots(&included)))
     }
 
     /// Adds the forward pass, and what it saves for [`Vlstm::add_backward`]. Where a version makes both passes in one launch, the
@@ -260,10 +260,10 @@ impl Vlstm {
     /// As [`Vlstm::add_forward`].
     pub fn add_forward_saving(&self, plan: &mut Plan) -> Result<(Outputs, Saved), Error> {
         let inputs = self.inputs();
-        match self.both(plan)?.cut() {
+        match self.plan_both_passes(plan)?.cut() {
             Ok(cut) => {
                 let (included, saved) = cut.add_forward(plan, &inputs)?;
-                Ok((self.outputs(&included), saved))
+                Ok((self.output_slots(&included), saved))
             }
             Err(whole) => {
                 let (version, outputs) = self.add_forward_of(plan)?;
@@ -278,7 +278,7 @@ impl Vlstm {
     /// # Errors
     /// As [`Vlstm::add_forward`]; or the version, the options or a tensor is another than this operation has on this device.
     pub fn import(&self, plan: &mut Plan, export: &Export) -> Result<Saved, Error> {
-        let both = self.both(plan)?;
+        let both = self.plan_both_passes(plan)?;
         Saved::import(plan, both, export)
     }
 

@@ -267,7 +267,8 @@ impl Batch {
         let output_weights =
             self.shared.load_kernel(plan.device(), "output_weights", &arguments)?;
         let tiles = vocabulary.div_ceil(rows) * hidden.div_ceil(LARGE);
-        let launch = output_weights.grid([blocks(self.shared.input_tiles() + tiles, 1), 1, 1])?;
+        let launch =
+            output_weights.grid([blocks(self.shared.input_gradient_tiles() + tiles, 1), 1, 1])?;
         plan.launch_in(&self.shared.scope, &output_weights, launch, arguments![da, dx, w2, b2])?;
         Ok(back)
     }

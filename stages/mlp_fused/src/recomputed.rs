@@ -96,7 +96,7 @@ impl Shared {
         let tile = tile.expect("sizes that were checked");
         let rows = self.sizes.vocabulary.div_ceil(tile.size("OWN"));
         let kernel = plan.device().load(tile)?;
-        let launch = kernel.grid([blocks(self.input_tiles() + rows, 1), 1, 1])?;
+        let launch = kernel.grid([blocks(self.input_gradient_tiles() + rows, 1), 1, 1])?;
         plan.launch_in(&self.scope, &kernel, launch, arguments![])?;
         Ok(back)
     }

@@ -112,7 +112,7 @@ impl Shared {
     }
 
     /// Blocks for the tiles of dx, which come before those of w2.
-    pub(crate) fn input_tiles(&self) -> usize {
+    pub(crate) fn input_gradient_tiles(&self) -> usize {
         self.batch.div_ceil(LARGE) * self.sizes.embedding.div_ceil(LARGE)
     }
 }

@@ -154,7 +154,7 @@ impl Shared {
         let sides = ["BM", "BN", "WM", "WN"].map(|name| tile.size(name).to_string()).join(", ");
         let arguments = format!("{gradient_use}{}, {sides}", self.pack);
         let output_weights = load_kernel(&device, &V1_TENSOR, "output_weights_tensor", &arguments)?;
-        let all = self.input_tiles() + tiles(&tile, [vocabulary, hidden]);
+        let all = self.input_gradient_tiles() + tiles(&tile, [vocabulary, hidden]);
         let launch = output_weights.grid([blocks(all, 1), 1, 1])?;
         plan.launch_in(&self.scope, &output_weights, launch, arguments![da, dx, w2, b2])?;
         Ok(back)

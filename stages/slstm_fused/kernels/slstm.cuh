@@ -30,22 +30,22 @@ struct Memory {
 };
 
 // What the way back needs of a step.
-struct Kept {
+struct Saved {
     float p, forget, z, o, u;  // forget: (1 − p) (1 − σ(f̃))
 };
-enum { KEPT = sizeof(Kept) / sizeof(float) };
+enum { KEPT = sizeof(Saved) / sizeof(float) };
 
 // Of unit `at` of a step's H; they lie H apart.
-__device__ __forceinline__ void store_kept(float* to, const Kept& of, long long H) {
+__device__ __forceinline__ void store_saved(float* to, const Saved& of, long long H) {
     to[0] = of.p, to[H] = of.forget, to[2 * H] = of.z, to[3 * H] = of.o, to[4 * H] = of.u;
 }
-__device__ __forceinline__ Kept load_kept(const float* from, long long H) {
+__device__ __forceinline__ Saved load_saved(const float* from, long long H) {
     return {from[0], from[H], from[2 * H], from[3 * H], from[4 * H]};
 }
 
 // ANCHOR: step
 // From what goes into the gates: the memory behind the step, what is kept of it, and f / n_t.
-__device__ __forceinline__ float slstm_step(const float (&a)[GATES], Memory& of, Kept& kept) {
+__device__ __forceinline__ float slstm_step(const float (&a)[GATES], Memory& of, Saved& kept) {
     float old_m = log_sigmoid(a[GATE_F]) + (of.n == 0 ? lowest<float>() : of.m);
     of.m = fmaxf(a[GATE_I], old_m);
     float i = exponential(a[GATE_I] - of.m), f = exponential(old_m - of.m);
@@ -61,7 +61,7 @@ __device__ __forceinline__ float slstm_step(const float (&a)[GATES], Memory& of,
 
 // ANCHOR: step_back
 // The gradient by what goes into the gates, from dh, U and N of this step and the mean u before it.
-__device__ __forceinline__ void slstm_step_back(float (&da)[GATES], const Kept& of, float u_before, float dh, float& U,
+__device__ __forceinline__ void slstm_step_back(float (&da)[GATES], const Saved& of, float u_before, float dh, float& U,
                                                 float& N) {
     U += dh * of.o, N -= dh * of.o * of.u;
     da[GATE_I] = (U * of.z + N) * of.p;

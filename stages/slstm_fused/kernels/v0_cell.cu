@@ -53,14 +53,14 @@ __global__ void __launch_bounds__(THREADS)
         a[gate] = sum + to_math(wx[(row * GATES + gate) * H + unit.column]) + to_math(b[gate * H + unit.column]);
     }
     Memory memory = t == 0 ? Memory{c0[at], n0[at], m0[at]} : Memory{cn[at], nn[at], mn[at]};
-    Kept of;
+    Saved of;
     float f_of_n = slstm_step(a, memory, of);
     T h_t = from_math<T>(of.o * of.u);
     // ANCHOR_END: forward
 
     y[step + at] = h_t;
     cn[at] = memory.c, nn[at] = memory.n, mn[at] = memory.m;
-    if (keep) store_kept(kept + row * KEPT * H + unit.column, of, H);
+    if (keep) store_saved(kept + row * KEPT * H + unit.column, of, H);
     if (keep && t == 0) first[at] = f_of_n;
     if (t == count - 1) hn[at] = h_t;
 }
@@ -97,9 +97,9 @@ __global__ void __launch_bounds__(THREADS)
     dh += last ? to_math(dhn[at]) : through_weights(dwx + (row + B) * GATES * H, r, unit, H, DH);
     float U = last ? dcn[at] * nn[at] : dc0[at], N = last ? dnn[at] * nn[at] : dn0[at];
 
-    Kept of = load_kept(kept + row * KEPT * H + unit.column, H);
+    Saved of = load_saved(kept + row * KEPT * H + unit.column, H);
     float u_before = t == 0 ? Memory{c0[at], n0[at], 0}.mean()
-                            : load_kept(kept + (row - B) * KEPT * H + unit.column, H).u;
+                            : load_saved(kept + (row - B) * KEPT * H + unit.column, H).u;
     float da[GATES];
     slstm_step_back(da, of, u_before, dh, U, N);
     float keeps = t == 0 ? first[at] : 1 - of.p;

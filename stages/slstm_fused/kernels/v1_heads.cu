@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(256, 1)
         leave(sum);
         __syncthreads();  // threads add up what both halves of the warps have left; the box is read
         if (t + 1 < count) h.tell(t);
-        Kept of_step[Cell::COUNT];
+        Saved of_step[Cell::COUNT];
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(256, 1)
             if (!of.there) continue;
             long long row = t * 1ll * B + of.row;
             y[row * H + column(of)] = from_math<T>(of_step[n].o * of_step[n].u);
-            if (keep) store_kept(kept + row * KEPT * H + column(of), of_step[n], H);
+            if (keep) store_saved(kept + row * KEPT * H + column(of), of_step[n], H);
             if (t + 1 < count) continue;
             long long at = in_states(of);
             hn[at] = from_math<T>(of_step[n].o * of_step[n].u);

@@ -16,7 +16,7 @@ using namespace lab;
 
 // What a cell's step back takes from device memory.
 struct Fetched {
-    Kept kept;
+    Saved kept;
     float u_before, dy;
 };
 
@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(256, 1)
             if (!cell(n).there) continue;
             long long at = in_states(cell(n)), of_rows = at + cell(n).row * (KEPT - 1ll) * H;
             const float* of_step = kept + t * 1ll * B * KEPT * H + of_rows;
-            now[n].kept = load_kept(of_step, H), now[n].dy = to_math(dy[t * 1ll * B * H + at]);
+            now[n].kept = load_saved(of_step, H), now[n].dy = to_math(dy[t * 1ll * B * H + at]);
             now[n].u_before = t == 0 ? Memory{c0[at], n0[at], 0}.mean()
-                                     : load_kept(of_step - B * 1ll * KEPT * H, H).u;
+                                     : load_saved(of_step - B * 1ll * KEPT * H, H).u;
         }
     };
     float U[Cell::COUNT], N[Cell::COUNT];

@@ -58,10 +58,10 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             meet();  // the gates are there
             tiles(first);
             meet();  // C̃ is there
-            state.read(place);
+            state.multiply_by_state(place);
             state.take(place.z[group], place.alpha);
             state.scale(place.gates);
-            state.add_pairs(shared.pairs[0]);
+            state.add_chunk_pairs_to_out(shared.pairs[0]);
             state.add_keys(place);
             state.divide(shared.inverse[0], shared.room, 0);
             state.round();

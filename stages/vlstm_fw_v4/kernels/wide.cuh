@@ -75,11 +75,11 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
         for (int first = 0; first < sequence.length; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
-            state.read(place);
+            state.multiply_by_state(place);
             state.scale(place.gates);
             state.take(place.z[group]);
             pairs.wait_full(pair);
-            state.add_pairs(shared.pairs[pair.place]);
+            state.add_chunk_pairs_to_out(shared.pairs[pair.place]);
             state.weigh_values(place.alpha);
             state.add_keys(place);
             // h leaves while the product is made.

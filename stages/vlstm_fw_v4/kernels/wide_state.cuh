@@ -45,7 +45,7 @@ template <class T, int KEY> class WideState : public State<T, KEY> {
 
     // ANCHOR: wide_read
     // out_i = Cᵀ x_i, as the state is before the chunk.
-    template <class Place> __device__ __forceinline__ void read(const Place& place) {
+    template <class Place> __device__ __forceinline__ void multiply_by_state(const Place& place) {
         read_piece(place, 0);
         read_piece(place, 1);
 #pragma unroll

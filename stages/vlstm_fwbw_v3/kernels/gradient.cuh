@@ -164,7 +164,7 @@ template <class T, int L, Gradient OF> struct ChunkGradient {
     }
 
     // Σ_τ weight_tτ z_τ of 16 rows and 64 columns.
-    __device__ __forceinline__ void add_pairs(float (&out)[WIDE / 8][4], const unsigned (&weights)[L / 16][4], int z0) {
+    __device__ __forceinline__ void add_chunk_pairs_to_out(float (&out)[WIDE / 8][4], const unsigned (&weights)[L / 16][4], int z0) {
         T* z_tile = next();
 #pragma unroll
         for (int j = 0; j < L / 16; ++j) {
@@ -247,7 +247,7 @@ __device__ __forceinline__ void make_gradient(ChunkGradient<T, L, OF> chunk, con
         chunk.add_state(out, z0);
 #pragma unroll
         for (int r = 0; r < 2; ++r) scale_row(out, r, read[r], add[r], n, z0, Out.columns);
-        chunk.add_pairs(out, weights, z0);
+        chunk.add_chunk_pairs_to_out(out, weights, z0);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             int row = r0 + 16 * warp + 8 * r + g;

@@ -69,7 +69,7 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     float dot[2];  // of two positions
 
     // Sums over the lanes that differ in their bits 2 to 4: of each step a lane keeps half of the positions, while it has more.
-    template <int LANES, int EIGHTS> __device__ __forceinline__ void reduce(float (&all)[EIGHTS][2]) {
+    template <int LANES, int EIGHTS> __device__ __forceinline__ void reduce_scatter_into_dot(float (&all)[EIGHTS][2]) {
         constexpr bool HALVES = EIGHTS > 1;
         bool upper = HALVES && threadIdx.x % 32 / LANES % 2 > 0;
         float kept[HALVES ? EIGHTS / 2 : 1][2];
@@ -80,7 +80,7 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
                 float low = all[n][e], high = all[HALVES ? n + EIGHTS / 2 : n][e];
                 kept[n][e] = (upper ? high : low) + __shfl_xor_sync(0xffffffff, upper ? low : high, LANES);
             }
-        if constexpr (LANES > 4) reduce<LANES / 2>(kept);
+        if constexpr (LANES > 4) reduce_scatter_into_dot<LANES / 2>(kept);
         else dot[0] = kept[0][0], dot[1] = kept[0][1];
     }
     // The first of the two positions that are left.
@@ -191,7 +191,7 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
                 all[n][0] += made()[at] * two.x, all[n][1] += made()[at + 1] * two.y;
             }
         }
-        reduce<16>(all);
+        reduce_scatter_into_dot<16>(all);
     }
 
     // To a panel, and the dots to those of the warp.
@@ -245,7 +245,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         for (int n = 0; n < count(); ++n, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
-            state.read(place);
+            state.multiply_by_state(place);
             if (n > 0) send();  // of the chunk before, while the product is made
             state.take(place.z[panel], reinterpret_cast<const T*>(place.weights.alpha));
             const float* powers = shared.powers_of(pair.place);
@@ -253,7 +253,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             state.scale(place.weights, powers);
             if constexpr (HAS_RHO) state.template pass_normaliser<OF>(place.weights, powers);
             if constexpr (!is_f16<T>) pairs.wait_full(pair);
-            state.add_pairs(shared.pairs[pair.place]);
+            state.add_chunk_pairs_to_out(shared.pairs[pair.place]);
             state.add_keys(place);
             state.round_out(shared.room, n, powers);
             leave(pairs, pair);

@@ -179,7 +179,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
 
     // ANCHOR: wide_pairs
     // out += (x·y) 2^(row + column) z, of the tiles that the warpgroup's rows meet.
-    __device__ __forceinline__ void add_pairs(float (&out)[2][HALF / 2], int group, const Weights& own,
+    __device__ __forceinline__ void add_chunk_pairs_to_out(float (&out)[2][HALF / 2], int group, const Weights& own,
                                               const Weights* weights, Turn<PLACES>& turn) const {
         float largest[2] = {};  // of f16: of the pairs of the thread's rows so far
         for (int n = 0; n < count(group); ++n) {

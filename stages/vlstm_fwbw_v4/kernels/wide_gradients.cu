@@ -49,7 +49,7 @@ __device__ __forceinline__ void make(void* memory, const WideTensors& of, const 
     float out[2][Gradient::HALF / 2] = {};
     Turn<Gradient::PLACES> turn;
     gradient.read_state(out, group, own, turn);
-    gradient.add_pairs(out, group, own, weights, turn);
+    gradient.add_chunk_pairs_to_out(out, group, own, weights, turn);
     if (Gradient::DOTS && is_there) gradient.multiply_rows(out, group, dots + sequence.row(), turn);
     if (is_there) gradient.store(out, group, of.to);
 }

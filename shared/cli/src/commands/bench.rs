@@ -90,7 +90,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let device = open_gpu(common).inspect_err(|_| {
         // Who cannot measure it again may at least read it.
         if let Some(repeat) = repeat.as_ref().filter(|_| !common.json) {
-            repeat.print_then();
+            repeat.print_recorded();
         }
     })?;
     // Before anything is measured: an hour's work must not end in a refusal.
@@ -98,7 +98,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         .against
         .as_deref()
         .map(|revision| Then::read(&arguments.out, "--against", revision, Some(device.facts())));
-    let then = then.transpose()?.or_else(|| repeat.as_ref().map(Repeat::then));
+    let then = then.transpose()?.or_else(|| repeat.as_ref().map(Repeat::recorded));
     let commit = if arguments.record { Some(clean_commit()?) } else { None };
     let copy_gbps = copy_bandwidth(&device)?;
     note!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());

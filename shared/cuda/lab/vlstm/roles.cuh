@@ -86,13 +86,13 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             auto& place = shared.places[turn.place];
             if (anchors.has(first)) state.save(anchors.at(first, value / PANEL + group, state.SAVED));
             places.wait_full(turn);
-            state.read(place);
+            state.multiply_by_state(place);
             // h of the chunk before leaves while the product is made.
             if (first > from) state.store(shared.out[group], h, sequence.box(column, first - CHUNK), group);
             state.take(place.z[group], place.alpha);
             state.scale(place.gates);
             pairs.wait_full(pair);
-            state.add_pairs(shared.pairs[pair.place]);
+            state.add_chunk_pairs_to_out(shared.pairs[pair.place]);
             state.add_keys(place);
             state.divide(shared.inverse[pair.place], shared.room, first / CHUNK);
             leave(pairs, pair);

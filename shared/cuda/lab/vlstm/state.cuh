@@ -185,7 +185,7 @@ template <class T, int KEY, int PARTS = 1> class State {
 
     // ANCHOR: read
     // out_i = Cᵀ x_i, as the state is before the chunk: a group of wgmma.
-    template <class Place> __device__ __forceinline__ void read(const Place& place) {
+    template <class Place> __device__ __forceinline__ void multiply_by_state(const Place& place) {
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < KEY; k += 16)
@@ -234,7 +234,7 @@ template <class T, int KEY, int PARTS = 1> class State {
 
     // ANCHOR: update
     // out_i += Σ_j pair_ij z_j, of pairs as C̃: a group of wgmma.
-    __device__ __forceinline__ void add_pairs(const T* pairs) {
+    __device__ __forceinline__ void add_chunk_pairs_to_out(const T* pairs) {
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < BLOCKS / PARTS; ++j)

@@ -50,12 +50,12 @@ impl Repeat {
     }
 
     /// The record's lines, to hold new ones against.
-    pub(super) fn then(&self) -> Then {
+    pub(super) fn recorded(&self) -> Then {
         Then::of(&self.run)
     }
 
     /// What the record measured, and where.
-    pub(super) fn print_then(&self) {
+    pub(super) fn print_recorded(&self) {
         let Run { commit, date, device, results, .. } = &self.run;
         say!("{date}, {}, driver {}, commit {}:", device.gpu, device.driver, &commit[..12]);
         super::print_results(results, self.arguments.wide);

@@ -99,7 +99,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let start = Instant::now();
     let mut text = Vec::new();
     let read = match &saved {
-        Some(saved) => continue_saved_text(saved, &mut writer, &loaded.parameters, &from)?,
+        Some(saved) => resume_and_feed_prompt(saved, &mut writer, &loaded.parameters, &from)?,
         None => (from.clone(), writer.read(&from)?),
     };
     if let Some(file) = save_state {
@@ -126,7 +126,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// All tokens of a saved text and of a prompt that follows it, and the logits behind the last of them.
-fn continue_saved_text(
+fn resume_and_feed_prompt(
     saved: &SavedState,
     writer: &mut Writer,
     parameters: &Tensors,

@@ -18,12 +18,11 @@ pub(super) struct Corpus {
 }
 
 impl Corpus {
-    /// Reads the text of these settings, and what a model is to know of it, unless that is known
-    /// already.
-    pub(super) fn load(settings: &Settings, known: Option<&Vocabulary>) -> Result<Self, Error> {
+    /// Reads the text of these settings and makes its vocabulary, which must be the expected one where there is one.
+    pub(super) fn load(settings: &Settings, expected: Option<&Vocabulary>) -> Result<Self, Error> {
         let path = &settings.text;
         let vocabulary = Vocabulary::of(path, settings.unit(), settings.max_vocab)?;
-        if known.is_some_and(|known| *known != vocabulary) {
+        if expected.is_some_and(|expected| *expected != vocabulary) {
             let expected = "the text that the model was trained on, with its vocabulary";
             return Err(Error::bad(path.display().to_string(), expected, "another"));
         }
