@@ -116,6 +116,7 @@ impl<'a> Binder<'a> {
         if facts.element.dtype() != Some(view.dtype) || facts.shape != view.shape {
             return Err(wrong(format!("{} {:?}", view.dtype, view.shape)));
         }
+        check_alignment(facts, view.address)?;
         // SAFETY: the caller's promise.
         let buffer = unsafe { RawBuffer::foreign(device, view.address, facts.bytes()) };
         let buffer = Arc::new(buffer.map_err(|e| wrong(e.to_string()))?);
@@ -126,14 +127,15 @@ impl<'a> Binder<'a> {
     /// Lets a slot be memory at this address that somebody else owns: also of structs, which no [`DLTensor`] describes.
     ///
     /// # Errors
-    /// [`Error::Tensor`]: no slot has that name, or is bound already; or it is no memory of the plan's device, or less
-    /// than the slot needs.
+    /// [`Error::Tensor`]: no slot has that name, or is bound already; or it is no memory of the plan's device, less
+    /// than the slot needs, or begins at no multiple of 16 bytes.
     ///
     /// # Safety
     /// As [`Binder::foreign`].
     pub unsafe fn memory(mut self, name: &str, address: u64) -> Result<Self, Error> {
         let index = self.named(name)?;
         let facts = &self.plan.slots()[index];
+        check_alignment(facts, address)?;
         // SAFETY: the caller's promise.
         let buffer = unsafe { RawBuffer::foreign(self.plan.device(), address, facts.bytes()) };
         let buffer = buffer.map_err(|e| refuse(facts, &describe(facts), e.to_string()))?;
@@ -364,6 +366,17 @@ unsafe fn initialize(
 
 fn describe(facts: &SlotFacts) -> String {
     format!("{} {:?}", facts.element, facts.shape)
+}
+
+/// Kernels load 16 bytes at once: memory of a caller's begins at a multiple of that.
+const LOADED_AT_ONCE: u64 = 16;
+
+fn check_alignment(facts: &SlotFacts, address: u64) -> Result<(), Error> {
+    if address.is_multiple_of(LOADED_AT_ONCE) {
+        return Ok(());
+    }
+    let expected = format!("{} at a multiple of {LOADED_AT_ONCE} bytes", describe(facts));
+    Err(refuse(facts, &expected, format!("{address:#x}")))
 }
 
 fn refuse(facts: &SlotFacts, expected: &str, got: String) -> Error {

@@ -126,6 +126,7 @@ fn memory_that_does_not_fit_is_refused(device: &Device) {
         (DLTensor { ndim: 2, shape: matrix.as_ptr(), ..good }, "got f32 [10, 10]"),
         (DLTensor { strides: strides.as_ptr(), ..good }, "got strides [2] of sizes [100]: not"),
         (DLTensor { byte_offset: 2, ..good }, "misaligned"),
+        (DLTensor { byte_offset: 4, ..good }, "expected f32 [100] at a multiple of 16 bytes, got"),
         (DLTensor { data: std::ptr::null_mut(), ..good }, "got a null pointer"),
         (DLTensor { device: elsewhere, ..good }, "got a tensor of cuda:77"),
     ] {

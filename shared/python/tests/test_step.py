@@ -97,3 +97,34 @@ def test_no_sequence(inplace, device):
     state = [torch.zeros(sizes, device=device) for sizes in ((0, 2, 16, 16), (0, 2, 16), (0, 2, 1))]
     h, after = vlstm.mlstm_step(*rows, *state, inplace=inplace)
     assert h.shape == (0, 2, 16) and [t.shape for t in after] == [t.shape for t in state]
+
+
+def test_views_may_begin_anywhere(device, monkeypatch):
+    """Kernels load 16 bytes at once: a view that begins elsewhere is handed on as a copy, and a state in one is written back."""
+    tensors = [t[:, :, 0].contiguous() for t in draw(SHAPE, torch.float16, device)]
+    state = [t + 0.5 for t in nothing(device)]
+
+    def elsewhere(tensor):
+        room = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
+        view = room[1:].view(tensor.shape).copy_(tensor)
+        assert view.is_contiguous() and view.data_ptr() % 16
+        return view
+
+    seen = []
+    launched = vlstm._launch.Planned.__init__
+
+    def watched(self, *arguments):
+        launched(self, *arguments)
+        run = self.run
+        self.run = lambda addresses, *rest: (seen.extend(addresses), run(addresses, *rest))
+
+    monkeypatch.setattr(vlstm._launch.Planned, "__init__", watched)
+    vlstm._launch._planned.cache_clear()
+    whole = vlstm.mlstm_step(*tensors, *(t.clone() for t in state))
+    views = [elsewhere(t) for t in state]
+    h, _ = vlstm.mlstm_step(*(elsewhere(t) for t in tensors), *views, inplace=True)
+    vlstm._launch._planned.cache_clear()
+    assert torch.equal(h, whole[0])
+    for got, wanted in zip(views, whole[1]):
+        assert torch.equal(got, wanted.view_as(got))
+    assert seen and not any(address % 16 for address in seen)

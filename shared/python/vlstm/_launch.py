@@ -2,6 +2,7 @@
 
 import functools
 import math
+import operator
 import pathlib
 import re
 import warnings
@@ -55,6 +56,9 @@ def _in_the_callers_words(message, pass_name):
 # Where a piece begins in memory that holds several: a multiple of this, in bytes.
 _ALIGNMENT = 256
 
+# Kernels load so many bytes at once: what they are given begins at a multiple of that.
+_LOADED_AT_ONCE = 16
+
 # Outputs that no caller of a pass wants, and states that none keeps: they are made in the scratch memory.
 _UNWANTED = {"forward": {"m", "n"}, "gradients": {"h", "m", "n", "CN", "nN", "mN"}, "step": set()}
 
@@ -68,6 +72,7 @@ class Planned:
         self.scratch_bytes, self.left_bytes = plan.scratch_bytes, plan.left_bytes
         self.names = tuple(name for name, *_ in self.slots)
         self.inputs = frozenset(name for name, kind, *_ in self.slots if kind != "output")
+        self.written = frozenset(name for name, kind, *_ in self.slots if kind != "input")
         # The outputs as tensors are made, each with an input of its type and shape if there is one, which is quicker; and of
         # each slot where it begins in the scratch memory, or -1.
         self.outputs, self.given, places = [], [], []
@@ -192,5 +197,13 @@ def _launch(planned, tensors, left, device, stream):
         base = room.data_ptr()
     of_all = {**tensors, **made}
     addresses = [of_all[name].data_ptr() for name in planned.given]
+    # A view may begin anywhere in its memory.
+    if functools.reduce(operator.or_, addresses) % _LOADED_AT_ONCE:
+        copies = {name: of_all[name].clone() for name in planned.given if of_all[name].data_ptr() % _LOADED_AT_ONCE}
+        addresses = [copies.get(name, of_all[name]).data_ptr() for name in planned.given]
+    else:
+        copies = {}
     planned.run(addresses, 0 if left is None else left.data_ptr(), base, stream)
+    for name in planned.written & copies.keys():
+        of_all[name].copy_(copies[name])
     return made
