@@ -264,6 +264,8 @@ fn who_goes_leaves_a_free_slot_and_who_comes_to_a_full_queue_is_told() {
     let third = server.post(&json!({ "prompt": "a" }));
     assert_eq!(third.refused(), (503, "1 sequences run and 1 wait: try again later".into()));
     assert!(third.head.contains("retry-after: 1"), "{}", third.head);
+    // Before its prompt is looked at.
+    assert_eq!(server.post(&json!({ "prompt": "" })).refused().0, 503);
     // A client that would ask again over the same connection is told to leave it, before the head of its next request is waited for.
     let mut kept = TcpStream::connect(&server.address).unwrap();
     kept.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
