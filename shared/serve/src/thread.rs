@@ -78,7 +78,7 @@ fn batch(loaded: Loaded, settings: &Settings) -> Result<Batch, Failure> {
     let buckets: Vec<String> = batch.buckets().iter().map(ToString::to_string).collect();
     let prompts = match batch.piece_lengths().first() {
         Some(longest) => format!("; long prompts in pieces of {longest} tokens"),
-        None => String::new(),
+        None => "; no prompt in pieces".into(),
     };
     eprintln!(
         "{} in {dtype} on {}; steps of {} sequences{prompts}",

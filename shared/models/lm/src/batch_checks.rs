@@ -117,8 +117,8 @@ pub(crate) fn buckets_of_int8_weights_and_states_of_halves_give_the_same_bits(de
     for (model, dtype, int8) in [
         (tiny(), DType::F32, true),
         (tiny(), DType::BF16, true),
-        (recurrent(), DType::BF16, false),
         (recurrent(), DType::BF16, true),
+        (recurrent(), DType::F16, false),
     ] {
         let parameters = spread(&model, 14);
         let own = if int8 { model.quantized().quantize(&parameters).unwrap() } else { parameters };
