@@ -341,7 +341,8 @@ impl Recurrence {
             }
             Memory::Fresh => (vlstm.add_forward(plan)?.h, None),
             Memory::Carry(state) => {
-                let [c, n, m, _] = state.copied(plan, 3, |_| DType::F32);
+                let [c, n, m, _] =
+                    if is_training { state.copied(plan, 3, |_| DType::F32) } else { state.slots };
                 let vlstm = Vlstm { state: Some([c, n, m]), last_state: true, ..vlstm };
                 let (outputs, saved) = if is_training {
                     let (outputs, saved) = vlstm.add_forward_saving(plan)?;

@@ -15,6 +15,9 @@ use crate::error::Refusal;
 use crate::metrics::{End, Metrics, add, set};
 use crate::text::Text;
 
+/// The last tokens of a prompt, within which the character and the space before a text lie.
+const LOOKED_BACK: usize = 64;
+
 /// What the thread is told.
 pub(crate) enum Message {
     /// A client wants a text.
@@ -86,14 +89,7 @@ pub(crate) fn work(
     metrics: &Metrics,
     messages: &Receiver<Message>,
 ) -> Result<(), Error> {
-    let mut engine = Engine {
-        batch,
-        tokenizer,
-        vocabulary: tokenizer.vocabulary(),
-        metrics,
-        waiting: VecDeque::new(),
-        running: HashMap::new(),
-    };
+    let mut engine = Engine::new(batch, tokenizer, metrics);
     loop {
         let goes_on = engine.take(messages);
         if !goes_on {
@@ -108,7 +104,7 @@ pub(crate) fn work(
     }
 }
 
-struct Engine<'t> {
+pub(crate) struct Engine<'t> {
     batch: &'t mut Batch,
     tokenizer: &'t Tokenizer,
     /// Of the tokenizer, which would count anew each time.
@@ -118,9 +114,19 @@ struct Engine<'t> {
     running: HashMap<Sequence, Running<'t>>,
 }
 
-impl Engine<'_> {
+impl<'t> Engine<'t> {
+    pub(crate) fn new(
+        batch: &'t mut Batch,
+        tokenizer: &'t Tokenizer,
+        metrics: &'t Metrics,
+    ) -> Self {
+        let (waiting, running) = (VecDeque::new(), HashMap::new());
+        let vocabulary = tokenizer.vocabulary();
+        Self { batch, tokenizer, vocabulary, metrics, waiting, running }
+    }
+
     /// Takes what has come, and waits where there is nothing to do. Whether it goes on.
-    fn take(&mut self, messages: &Receiver<Message>) -> bool {
+    pub(crate) fn take(&mut self, messages: &Receiver<Message>) -> bool {
         if self.running.is_empty() && self.waiting.is_empty() {
             match messages.recv() {
                 Ok(Message::Job(job)) => self.waiting.push_back(job),
@@ -137,19 +143,17 @@ impl Engine<'_> {
         }
     }
 
-    /// A token of each sequence.
-    fn step(&mut self) -> Result<(), Error> {
+    /// A piece of a long prompt, if there is one, and a token of each other sequence.
+    pub(crate) fn step(&mut self) -> Result<(), Error> {
         self.drop_gone_and_late()?;
         while self.batch.len() < self.batch.slots() {
             let Some(job) = self.waiting.pop_front() else { break };
-            // The others wait for a prompt that is read at once: for one of them only.
-            if self.join(job)? {
-                break;
-            }
+            self.join(job);
         }
         self.tell_metrics();
+        self.read_piece()?;
         let (start, bucket) = (Instant::now(), self.batch.bucket());
-        if self.batch.is_empty() {
+        if self.batch.len() == self.batch.reading() {
             return Ok(());
         }
         let (running, vocabulary) = (&mut self.running, self.vocabulary);
@@ -164,37 +168,45 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Whether its prompt was read at once. What only this prompt is too much for, its memory say, ends this job alone.
-    fn join(&mut self, job: Box<Job>) -> Result<bool, Error> {
-        let joined = match self.batch.join(&job.prompt) {
-            Ok(joined) => joined,
-            Err(error) => {
-                let message = format!("the prompt could not be read: {error}");
-                let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "prompt", message);
-                self.metrics.ended(End::Failed);
-                let to = job.to.clone();
-                drop(job);
-                let _ = to.send(Piece::Failed(refusal));
-                return Ok(false);
-            }
+    fn join(&mut self, job: Box<Job>) {
+        let sequence = match self.batch.join(&job.prompt) {
+            Ok(sequence) => sequence,
+            Err(error) => return self.fail_prompt(job, &error),
         };
         add(&self.metrics.prompt_tokens, job.prompt.len());
         // The text goes on where the prompt ends: within a character, or before a space that only a first token loses.
+        // All others wait while its tokens become text: of a long prompt only the last ones do.
         let mut stream = self.tokenizer.stream();
-        job.prompt.iter().for_each(|&token| drop(stream(token)));
-        let mut running =
-            Running { stream, text: Text::new(job.stops.clone()), tokens: job.prompt.clone(), job };
-        let vocabulary = self.vocabulary;
-        let drawn = joined.logits.map(|mut logits| {
-            // A model may know tokens that the tokenizer does not; no text has them.
-            logits.truncate(vocabulary);
-            running.job.sampler.draw(&logits, &running.tokens)
-        });
-        self.running.insert(joined.sequence, running);
-        if let Some(token) = drawn {
-            self.write(joined.sequence, token)?;
+        let last = job.prompt.len().saturating_sub(LOOKED_BACK);
+        job.prompt[last..].iter().for_each(|&token| drop(stream(token)));
+        let (text, tokens) = (Text::new(job.stops.clone()), job.prompt.clone());
+        self.running.insert(sequence, Running { stream, text, tokens, job });
+    }
+
+    /// Reads a piece of the prompt that is read now. What only this prompt is too much for, its memory say, ends this job alone.
+    fn read_piece(&mut self) -> Result<(), Error> {
+        let Some(sequence) = self.batch.next_to_read() else { return Ok(()) };
+        let start = Instant::now();
+        match self.batch.read_piece() {
+            Ok(tokens) => self.metrics.read_piece(tokens, start.elapsed()),
+            Err(error) => {
+                self.batch.leave(sequence)?;
+                if let Some(Running { job, .. }) = self.running.remove(&sequence) {
+                    self.fail_prompt(job, &error);
+                }
+            }
         }
-        Ok(drawn.is_some())
+        Ok(())
+    }
+
+    fn fail_prompt(&self, job: Box<Job>, error: &Error) {
+        let message = format!("the prompt could not be read: {error}");
+        let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "prompt", message);
+        self.metrics.ended(End::Failed);
+        // Its place is free before its client hears of it.
+        let to = job.to.clone();
+        drop(job);
+        let _ = to.send(Piece::Failed(refusal));
     }
 
     /// Tells the client of a sequence its next token, and lets the sequence read that, or leave.
@@ -275,6 +287,7 @@ impl Engine<'_> {
 
     fn tell_metrics(&self) {
         set(&self.metrics.running, self.running.len());
+        set(&self.metrics.reading, self.batch.reading());
         set(&self.metrics.waiting, self.waiting.len());
     }
 }
@@ -293,3 +306,7 @@ fn ends(job: &Job, now: Instant) -> Option<End> {
     let _ = job.to.send(Piece::Failed(refusal));
     Some(End::Timeout)
 }
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -46,7 +46,10 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = as_json(self.status, &self.json());
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+            let headers = response.headers_mut();
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
+            // Of a server that is full or stops, connections that are idle have places that others wait for.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

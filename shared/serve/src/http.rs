@@ -1,5 +1,6 @@
 //! Routes: what comes over HTTP, and what goes back.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -77,6 +78,20 @@ fn refuse(status: StatusCode, code: &'static str, message: &str) -> Refusal {
     Refusal::new(status, code, message)
 }
 
+fn too_large(limit: usize) -> Refusal {
+    let message = format!("body: expected at most {limit} bytes, got more");
+    refuse(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", &message)
+}
+
+/// Bytes that a client asks whether it may send them.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::EXPECT)?;
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// How long a body may take at most, from its head on: a connection that waits for one keeps others from being accepted.
+const MOST_FOR_BODY: Duration = Duration::from_secs(30);
+
 /// When the head of a request was there, and whether its body was, later.
 #[derive(Clone)]
 struct Arrival {
@@ -84,29 +99,43 @@ struct Arrival {
     is_whole: Arc<AtomicBool>,
 }
 
-/// Counts the response. A body that does not come in time is not waited for.
+/// Counts the response. A body that is too large is not asked for, and one that does not come in time is not waited for.
 async fn count_in_time(
     State(shared): State<Arc<Shared>>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
-    // The engine ends a request in time itself, between two steps.
-    let limit = shared.limits.timeout + Duration::from_secs(1);
-    let arrival = Arrival { begun: Instant::now(), is_whole: Arc::default() };
-    request.extensions_mut().insert(arrival.clone());
-    let response = match tokio::time::timeout(limit, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) if arrival.is_whole.load(Ordering::SeqCst) => {
-            let message = "the request took longer than the server lets it";
-            refuse(StatusCode::GATEWAY_TIMEOUT, "timeout", message).into_response()
-        }
-        Err(_) => {
-            let message = "the request has not come in time";
-            refuse(StatusCode::REQUEST_TIMEOUT, "timeout", message).into_response()
-        }
+    let limit = shared.limits.body;
+    let is_too_large = announced(request.headers()).is_some_and(|bytes| bytes > limit as u64);
+    let response = if is_too_large {
+        too_large(limit).into_response()
+    } else {
+        answer_in_time(&shared, request, next).await
     };
     shared.metrics.responded(response.status().as_u16());
     response
+}
+
+async fn answer_in_time(shared: &Shared, mut request: Request, next: Next) -> Response {
+    // The engine ends a request in time itself, between two steps.
+    let limit = shared.limits.timeout + Duration::from_secs(1);
+    let for_body = limit.min(MOST_FOR_BODY);
+    let arrival = Arrival { begun: Instant::now(), is_whole: Arc::default() };
+    request.extensions_mut().insert(arrival.clone());
+    let mut answer = pin!(next.run(request));
+    let mut answered = tokio::time::timeout(for_body, answer.as_mut()).await;
+    let is_whole = arrival.is_whole.load(Ordering::SeqCst);
+    if answered.is_err() && is_whole {
+        answered = tokio::time::timeout(limit - for_body, answer).await;
+    }
+    answered.unwrap_or_else(|_| {
+        let (status, message) = if is_whole {
+            (StatusCode::GATEWAY_TIMEOUT, "the request took longer than the server lets it")
+        } else {
+            (StatusCode::REQUEST_TIMEOUT, "the request has not come in time")
+        };
+        refuse(status, "timeout", message).into_response()
+    })
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
@@ -163,10 +192,7 @@ async fn complete(
     let body = body.map_err(|error| {
         let limit = shared.limits.body;
         match error.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                let message = format!("body: expected at most {limit} bytes, got more");
-                refuse(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", &message)
-            }
+            StatusCode::PAYLOAD_TOO_LARGE => too_large(limit),
             status => refuse(status, "body", &error.body_text()),
         }
     })?;
@@ -174,9 +200,10 @@ async fn complete(
     if let Some(name) = asked.model.as_ref().filter(|name| **name != shared.name) {
         return Err(shared.no_model(name));
     }
+    // Before the tokens are made: a server that is full refuses at little cost.
+    let place = shared.place()?;
     let (prompt, text) = encode(shared, asked.prompt.clone()).await?;
     shared.check_length(prompt.len(), asked.max_tokens)?;
-    let place = shared.place()?;
     let (to, pieces) = unbounded_channel();
     let mut stop_tokens = shared.end_tokens.clone();
     stop_tokens.extend(&asked.stop_tokens);

@@ -1,11 +1,12 @@
 //! A language model over HTTP, for clients of OpenAI's interface: `POST /v1/completions`, many sequences at once.
 //!
 //! One thread, the *engine*, owns the device. It decodes a [`Batch`](lab_lm::Batch): before each token sequences join that have a
-//! slot now, and those leave that have ended or whose clients have gone. Another thread speaks HTTP (axum). A request waits in a
-//! queue of a limited length; its tokens come over a channel, whose dropped end tells the engine that nobody reads them.
+//! slot now, and those leave that have ended or whose clients have gone. Of a long prompt it reads a piece between two tokens. Another
+//! thread speaks HTTP (axum). A request waits in a queue of a limited length; its tokens come over a channel, whose dropped end tells the
+//! engine that nobody reads them.
 //!
 //! ```text
-//! clients ══ axum ── Job ──▶ queue ──▶ engine: Batch::join, advance, leave ──▶ device
+//! clients ══ axum ── Job ──▶ queue ──▶ engine: Batch::join, read_piece, advance, leave ──▶ device
 //!              ▲                          │
 //!              └──── Piece: text, end ◀───┘
 //! ```

@@ -37,10 +37,22 @@ pub(crate) struct Metrics {
     /// Sequences that have a slot, and those that wait for one.
     pub(crate) running: AtomicU64,
     pub(crate) waiting: AtomicU64,
+    /// Of those that have a slot, those whose prompts are read ahead of their first step.
+    pub(crate) reading: AtomicU64,
     pub(crate) prompt_tokens: AtomicU64,
     pub(crate) generated_tokens: AtomicU64,
     steps: Mutex<BTreeMap<usize, (u64, Duration)>>,
     first_tokens: Mutex<(u64, Duration)>,
+    pieces: Mutex<Pieces>,
+}
+
+/// Pieces of prompts that were read between two steps.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pieces {
+    count: u64,
+    tokens: usize,
+    time: Duration,
+    longest: Duration,
 }
 
 /// Adds to a counter.
@@ -78,6 +90,15 @@ impl Metrics {
         *sum += time;
     }
 
+    /// A piece of so many tokens of a prompt has taken so long.
+    pub(crate) fn read_piece(&self, tokens: usize, time: Duration) {
+        let mut all = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        all.count += 1;
+        all.tokens += tokens;
+        all.time += time;
+        all.longest = all.longest.max(time);
+    }
+
     /// The first token of a request has come so long behind it.
     pub(crate) fn first_token(&self, time: Duration) {
         let mut all = self.first_tokens.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +127,10 @@ impl Metrics {
         let all = vec![(String::new(), slots as f64)];
         add("lab_slots", "gauge", "Sequences that may run at once", all);
         add("lab_sequences_running", "gauge", "Sequences that have a slot", one(&self.running));
-        add("lab_sequences_waiting", "gauge", "Sequences that wait for one", one(&self.waiting));
+        let reading =
+            "Sequences that have a slot and whose prompts are read ahead of their first step";
+        add("lab_sequences_reading", "gauge", reading, one(&self.reading));
+        add("lab_sequences_waiting", "gauge", "Sequences that wait for a slot", one(&self.waiting));
         add("lab_prompt_tokens_total", "counter", "Tokens of prompts", one(&self.prompt_tokens));
         let generated = one(&self.generated_tokens);
         add("lab_generated_tokens_total", "counter", "Tokens written", generated);
@@ -116,6 +140,20 @@ impl Metrics {
         add("lab_steps_total", "counter", "Steps by their bucket of sequences", counts);
         let sums = steps.iter().map(|(b, (_, sum))| (label(b), sum.as_secs_f64())).collect();
         add("lab_step_seconds_total", "counter", "Time of these steps", sums);
+        let pieces = *self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, kind, help, value) in [
+            (
+                "pieces_total",
+                "counter",
+                "Pieces of prompts read between two steps",
+                pieces.count as f64,
+            ),
+            ("piece_tokens_total", "counter", "Tokens of these pieces", pieces.tokens as f64),
+            ("piece_seconds_total", "counter", "Time of these pieces", pieces.time.as_secs_f64()),
+            ("piece_seconds_max", "gauge", "Time of the longest", pieces.longest.as_secs_f64()),
+        ] {
+            add(&format!("lab_prompt_{name}"), kind, help, vec![(String::new(), value)]);
+        }
         let (count, sum) = *self.first_tokens.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = write!(
             out,

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use lab_harness::Error;
-use lab_lm::{Loaded, MOST_SLOTS, Tokenizer};
+use lab_lm::{LEAST_PIECE, Loaded, MOST_PIECE, MOST_SLOTS, Tokenizer};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -106,6 +106,11 @@ fn check(settings: &Settings) -> Result<(), Failure> {
         if !(least..=most).contains(&value) {
             return Err(Error::bad(name, format!("{least} to {most}"), value).into());
         }
+    }
+    let piece = settings.prompt_piece;
+    if !piece.is_power_of_two() || !(LEAST_PIECE..=MOST_PIECE).contains(&piece) {
+        let expected = format!("a power of two from {LEAST_PIECE} to {MOST_PIECE}");
+        return Err(Error::bad("--prompt-piece", expected, piece).into());
     }
     Ok(())
 }

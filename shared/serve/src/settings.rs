@@ -36,6 +36,10 @@ pub struct Settings {
     /// Tokens of a prompt and of what follows it, together
     #[arg(long, default_value_t = 4096)]
     pub length: usize,
+    /// Tokens of a long prompt that are read between two steps of the other sequences, at most: a power of two. A longer piece reads
+    /// prompts sooner; texts under way wait longer for their next token
+    #[arg(long, default_value_t = 512)]
+    pub prompt_piece: usize,
     /// Bytes of a request's body
     #[arg(long, default_value_t = 1 << 20)]
     pub body: usize,

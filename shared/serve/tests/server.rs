@@ -231,7 +231,17 @@ fn what_is_not_served_is_refused_and_nothing_is_lost() {
         assert_eq!((found, &said[..expected.len()]), (status, expected), "{body}");
     }
     let large = server.ask(POST, &[b' '; 2001]).refused();
-    assert_eq!(large, (413, "body: expected at most 2000 bytes, got more".into()));
+    assert_eq!(large, (413, "body: expected at most 2000 bytes, got more".to_owned()));
+    // A client that asks first is not told to send it.
+    let mut announced = TcpStream::connect(&server.address).unwrap();
+    announced.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let length = 1u64 << 40;
+    write!(
+        announced,
+        "{POST}host: test\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+    )
+    .unwrap();
+    assert_eq!(answer(announced).refused(), large);
     let plain = server.ask("POST /v1/completions HTTP/1.1\r\ncontent-type: text/plain\r\n", b"{}");
     assert_eq!(plain.refused().0, 415);
     assert_eq!(server.get("/v1/completions").refused().0, 405);
@@ -240,7 +250,7 @@ fn what_is_not_served_is_refused_and_nothing_is_lost() {
     assert!(server.ask("\u{1}\r\n", b"").head.contains(" 400 "));
     assert_eq!(server.post(&json!({ "prompt": "a", "max_tokens": 2, "seed": 1 })).status, 200);
     assert_eq!(server.metric("lab_sequences_total{end=\"length\"}"), 1.0);
-    assert_eq!(server.metric("lab_responses_total{status=\"413\"}"), 1.0);
+    assert_eq!(server.metric("lab_responses_total{status=\"413\"}"), 2.0);
 }
 
 #[test]
@@ -254,6 +264,15 @@ fn who_goes_leaves_a_free_slot_and_who_comes_to_a_full_queue_is_told() {
     let third = server.post(&json!({ "prompt": "a" }));
     assert_eq!(third.refused(), (503, "1 sequences run and 1 wait: try again later".into()));
     assert!(third.head.contains("retry-after: 1"), "{}", third.head);
+    // Before its prompt is looked at.
+    assert_eq!(server.post(&json!({ "prompt": "" })).refused().0, 503);
+    // A client that would ask again over the same connection is told to leave it, before the head of its next request is waited for.
+    let mut kept = TcpStream::connect(&server.address).unwrap();
+    kept.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let begun = Instant::now();
+    write!(kept, "{POST}host: test\r\ncontent-length: 15\r\n\r\n{{\"prompt\": \"a\"}}").unwrap();
+    assert_eq!(answer(kept).refused().0, 503);
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     drop(first);
     server.wait_for("lab_sequences_waiting", 0.0);
     assert_eq!(server.metric("lab_sequences_total{end=\"gone\"}"), 1.0);
@@ -285,6 +304,26 @@ fn what_takes_too_long_is_ended() {
     // As `--timeout` has it, not as heads may take at most.
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     assert_eq!(server.metric("lab_sequences_total{end=\"timeout\"}"), 1.0);
+}
+
+#[test]
+fn a_long_prompt_is_read_in_pieces() {
+    let server = Server::start(&["--slots", "2", "--dtype", "bf16", "--prompt-piece", "32"]);
+    let of = |len: usize, max_tokens: usize| {
+        let prompt: Vec<usize> = (0..len).map(|n| 7 * n % 256).collect();
+        json!({ "prompt": prompt, "max_tokens": max_tokens, "temperature": 0 })
+    };
+    let alone = server.post(&of(150, 4)).json();
+    assert_eq!(alone["usage"]["prompt_tokens"], 150);
+    // 149 tokens before the last: four pieces of 32 and one of 16, and five tokens by steps.
+    assert_eq!(server.metric("lab_prompt_pieces_total"), 5.0);
+    assert_eq!(server.metric("lab_prompt_piece_tokens_total"), 144.0);
+    assert!(server.metric("lab_prompt_piece_seconds_max") > 0.0);
+    let beside = server.send(POST, of(3, 200).to_string().as_bytes());
+    server.wait_for("lab_sequences_running", 1.0);
+    assert_eq!(server.post(&of(150, 4)).text(), alone["choices"][0]["text"]);
+    assert_eq!(answer(beside).json()["usage"]["completion_tokens"], 200);
+    assert_eq!(server.metric("lab_sequences_reading"), 0.0);
 }
 
 #[test]
@@ -330,6 +369,11 @@ fn bad_settings_end_it_with_a_message() {
     assert!(said.starts_with(&format!("lab-serve: 127.0.0.1:{port}: ")), "{said}");
     for (arguments, code, expected) in [
         (&["m", "--slots", "0"][..], 2, "lab-serve: --slots: expected 1 to 256, got 0"),
+        (
+            &["m", "--prompt-piece", "100"],
+            2,
+            "lab-serve: --prompt-piece: expected a power of two from 16 to 65536, got 100",
+        ),
         (
             &["/nowhere/model.safetensors", "--port", "0"],
             2,

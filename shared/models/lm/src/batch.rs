@@ -3,16 +3,14 @@
 use std::collections::VecDeque;
 
 use lab_device::{DType, Device};
-use lab_harness::plan::Plan;
-use lab_harness::{Binding, Error, Tensors};
+use lab_harness::{Error, Tensors};
 
 use crate::bucket::{Bucket, Of};
-use crate::decoding::Blocks;
+use crate::fresh::Fresh;
+use crate::pieces::check_piece;
+use crate::reader::Reader;
 use crate::store::{Store, upload};
-use crate::{Draw, Mixer, Model, Writer};
-
-/// Prompts from so many tokens on are read at once: all others wait for that, while a shorter one is read a token a step beside them.
-const LONG: usize = 64;
+use crate::{Draw, Mixer, Model};
 
 /// The most slots.
 pub const MOST_SLOTS: usize = 256;
@@ -28,22 +26,19 @@ pub struct Batched {
     pub slots: usize,
     /// Tokens that attention has room for in each; other mixers need none.
     pub room: usize,
+    /// Positions of a long prompt that [`Batch::read_piece`] reads at most: a power of two from [`LEAST_PIECE`](crate::LEAST_PIECE) to
+    /// [`MOST_PIECE`](crate::MOST_PIECE).
+    pub piece: usize,
 }
 
 /// A sequence of a batch. No other has the same one, before or after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sequence(u64);
 
-/// A sequence that has just joined.
-#[derive(Clone, Debug)]
-pub struct Joined {
-    /// The sequence.
-    pub sequence: Sequence,
-    /// The logits behind its prompt, where that was read at once; else [`Batch::advance`] gives them, as it reads a token of it a step.
-    pub logits: Option<Vec<f64>>,
-}
-
 /// Continuous batching: sequences with states of their own, of which [`Batch::advance`] reads a token of each.
+///
+/// A long prompt is read ahead of its first step, piece by piece ([`Batch::read_piece`]): the other sequences wait for one piece at a
+/// time. In which pieces is a matter of the prompt's length alone.
 ///
 /// The states of all slots lie one behind the other. Sequences have the first slots: where one leaves, the last one's state takes its
 /// place. So a step of so many sequences as a *bucket* has, 1, 2, 4 and so on up to all slots, is a graph that is made once, over the
@@ -56,13 +51,14 @@ pub struct Joined {
 pub struct Batch {
     model: Model,
     room: usize,
-    /// Reads long prompts at once, into a state of its own, where a kernel leaves it.
-    reader: Option<Writer>,
+    reader: Reader,
     /// Ascending; the last one owns weights and states, which it lends to the others.
     buckets: Vec<Bucket>,
     fresh: Fresh,
     /// In the order of their slots.
     sequences: Vec<Entry>,
+    /// Those without a slot yet, in the order in which they joined. Only the first has read anything.
+    reading: VecDeque<Reading>,
     joined: u64,
 }
 
@@ -73,10 +69,11 @@ struct Entry {
     read: usize,
 }
 
-/// The state of a sequence that has read nothing.
-struct Fresh {
-    blocks: Blocks,
-    binding: Binding,
+/// A sequence of whose tokens some are read ahead of its first step.
+struct Reading {
+    entry: Entry,
+    /// Of what it reads next, tokens that are still read ahead.
+    ahead: usize,
 }
 
 impl Batch {
@@ -85,8 +82,9 @@ impl Batch {
     /// # Errors
     /// Sizes that no kernel takes; parameters that are not the model's; no slot or more than [`MOST_SLOTS`]; what the device says.
     pub fn new(device: &Device, of: Batched, parameters: &Tensors) -> Result<Self, Error> {
-        let Batched { model, dtype, slots, room } = of;
+        let Batched { model, dtype, slots, room, piece } = of;
         model.check()?;
+        check_piece(piece)?;
         if !(1..=MOST_SLOTS).contains(&slots) {
             return Err(Error::bad("slots", format!("1 to {MOST_SLOTS}"), slots));
         }
@@ -95,15 +93,11 @@ impl Batch {
         let arenas = store.pack(dtype, parameters);
         let bucket = Of { device, model: &model, store: &store, dtype, room, slots };
         let all = Bucket::new(bucket, slots, |binder| upload(binder, &arenas)?.finish())?;
-        let reader = if Writer::reads_at_once(&model, dtype) {
-            Some(Writer::beside_binding(device, model, &store, dtype, room, &all.step())?)
-        } else {
-            None
-        };
+        let reader = Reader::new(bucket, piece, &all.step())?;
         let fresh = Fresh::new(device, &model, dtype)?;
         let room = if has_attention { room } else { usize::MAX };
-        let (sequences, buckets) = (Vec::new(), vec![all]);
-        let mut batch = Self { model, room, reader, buckets, fresh, sequences, joined: 0 };
+        let (sequences, reading, buckets) = (Vec::new(), VecDeque::new(), vec![all]);
+        let mut batch = Self { model, room, reader, buckets, fresh, sequences, reading, joined: 0 };
         if !has_attention {
             batch.add_smaller_buckets(bucket)?;
         }
@@ -150,7 +144,7 @@ impl Batch {
     /// The state of a slot becomes that of a sequence that has read nothing.
     fn put_fresh(&self, slot: usize) -> Result<(), Error> {
         let all = self.buckets.last().expect("that of all slots");
-        let Fresh { blocks, binding } = &self.fresh;
+        let (binding, blocks) = self.fresh.states();
         all.copy_state(&self.model, slot, binding, blocks)
     }
 
@@ -164,14 +158,30 @@ impl Batch {
         self.buckets.last().map_or(0, Bucket::size)
     }
 
+    /// Lengths of the pieces that long prompts are read in, from the longest. None where a prompt is read a token a step, as in f32 with the
+    /// vLSTM; or at once, as with attention.
+    pub fn piece_lengths(&self) -> Vec<usize> {
+        self.reader.lengths()
+    }
+
     /// Sequences that there are.
     pub fn len(&self) -> usize {
-        self.sequences.len()
+        self.sequences.len() + self.reading.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.sequences.is_empty()
+        self.len() == 0
+    }
+
+    /// Sequences of these that steps leave out: those with tokens that [`Batch::read_piece`] has still to read.
+    pub fn reading(&self) -> usize {
+        self.reading.len()
+    }
+
+    /// The one whose prompt the next piece is of.
+    pub fn next_to_read(&self) -> Option<Sequence> {
+        self.reading.front().map(|first| first.entry.sequence)
     }
 
     /// The bucket that the next step takes, by its sequences.
@@ -180,15 +190,16 @@ impl Batch {
     }
 
     fn smallest_fitting(&self) -> &Bucket {
-        let fits = |bucket: &&Bucket| bucket.size() >= self.len();
+        let fits = |bucket: &&Bucket| bucket.size() >= self.sequences.len();
         self.buckets.iter().find(fits).expect("all slots have one")
     }
 
-    /// Adds a sequence. A prompt of 64 tokens and more is read at once where a kernel for it is there: in halves, or without the vLSTM.
+    /// Adds a sequence. Of a prompt of 64 tokens and more [`Batch::read_piece`] reads all but the last ones first, where a kernel for it is
+    /// there: in halves, or without the vLSTM.
     ///
     /// # Errors
     /// No slot is free; the prompt has no token, one that the model does not know, or more than there is room for; the device's.
-    pub fn join(&mut self, prompt: &[i32]) -> Result<Joined, Error> {
+    pub fn join(&mut self, prompt: &[i32]) -> Result<Sequence, Error> {
         if self.len() == self.slots() {
             let expected = format!("fewer than {}, as there are slots", self.slots());
             return Err(Error::bad("sequences before another joins", expected, self.len()));
@@ -201,24 +212,49 @@ impl Batch {
             let expected = format!("at most {}, as there is room for", self.room);
             return Err(Error::bad("tokens of a prompt", expected, prompt.len()));
         }
-        let slot = self.len();
-        let all = self.buckets.last().expect("that of all slots");
-        let (next, read, logits) = match &mut self.reader {
-            Some(reader) if prompt.len() >= LONG => {
-                let logits = reader.read(prompt)?;
-                let (binding, blocks) = reader.states();
-                all.copy_state(&self.model, slot, &binding, blocks)?;
-                (VecDeque::new(), prompt.len(), Some(logits))
-            }
-            _ => {
-                self.put_fresh(slot)?;
-                (prompt.iter().copied().collect(), 0, None)
-            }
-        };
         let sequence = Sequence(self.joined);
+        let entry = Entry { sequence, next: prompt.iter().copied().collect(), read: 0 };
+        match self.reader.ahead(prompt.len()) {
+            0 => {
+                self.put_fresh(self.sequences.len())?;
+                self.sequences.push(entry);
+            }
+            ahead => self.reading.push_back(Reading { entry, ahead }),
+        }
         self.joined += 1;
-        self.sequences.push(Entry { sequence, next, read });
-        Ok(Joined { sequence, logits })
+        Ok(sequence)
+    }
+
+    /// Reads a piece of the prompt of [`Batch::next_to_read`], while all others wait; with attention all of it but the last token. How many
+    /// tokens it was: 0 where no prompt is to be read ahead. Behind its last piece a sequence takes part in the steps.
+    ///
+    /// # Errors
+    /// The device's. That sequence can only leave then.
+    pub fn read_piece(&mut self) -> Result<usize, Error> {
+        let Some(Reading { entry, ahead }) = self.reading.front_mut() else { return Ok(0) };
+        let begins = (entry.read == 0).then_some(&self.fresh);
+        let count = self.reader.read(&entry.next.make_contiguous()[..*ahead], begins)?;
+        entry.next.drain(..count);
+        entry.read += count;
+        *ahead -= count;
+        if *ahead == 0 {
+            self.give_slot_to_first()?;
+        }
+        Ok(count)
+    }
+
+    /// The first of those that were read ahead gets a slot.
+    fn give_slot_to_first(&mut self) -> Result<(), Error> {
+        let all = self.buckets.last().expect("that of all slots");
+        if let Some((binding, blocks)) = self.reader.states() {
+            all.copy_state(&self.model, self.sequences.len(), &binding, blocks)?;
+        }
+        self.sequences.extend(self.reading.pop_front().map(|first| first.entry));
+        Ok(())
+    }
+
+    fn reading_at(&self, sequence: Sequence) -> Option<usize> {
+        self.reading.iter().position(|reading| reading.entry.sequence == sequence)
     }
 
     fn slot_of(&self, sequence: Sequence) -> Result<usize, Error> {
@@ -232,8 +268,14 @@ impl Batch {
     /// The sequence is none of the batch's; the model does not know the token; attention has no more room.
     pub fn put(&mut self, sequence: Sequence, token: i32) -> Result<(), Error> {
         self.model.check_tokens(&[token])?;
-        let (slot, room) = (self.slot_of(sequence)?, self.room);
-        let Entry { next, read, .. } = &mut self.sequences[slot];
+        let room = self.room;
+        let Entry { next, read, .. } = match self.reading_at(sequence) {
+            Some(at) => &mut self.reading[at].entry,
+            None => {
+                let slot = self.slot_of(sequence)?;
+                &mut self.sequences[slot]
+            }
+        };
         if *read + next.len() >= room {
             let expected = format!("at most {room}, as there is room for");
             return Err(Error::bad("tokens to read", expected, *read + next.len() + 1));
@@ -247,7 +289,12 @@ impl Batch {
     /// # Errors
     /// The sequence is none of the batch's; the device's.
     pub fn leave(&mut self, sequence: Sequence) -> Result<(), Error> {
-        let (slot, last) = (self.slot_of(sequence)?, self.len() - 1);
+        if let Some(at) = self.reading_at(sequence) {
+            // Whose prompt is read next begins anew: it has read nothing.
+            self.reading.remove(at);
+            return Ok(());
+        }
+        let (slot, last) = (self.slot_of(sequence)?, self.sequences.len() - 1);
         if slot < last {
             self.buckets.last().expect("that of all slots").move_state(&self.model, last, slot)?;
         }
@@ -255,7 +302,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Reads the next token of each sequence. Of those that have nothing more to read, the logits behind it, with their cap.
+    /// Reads the next token of each sequence but those whose prompts are read ahead. Of those that have nothing more to read, the logits behind it, with their cap.
     ///
     /// # Errors
     /// A sequence has no token to read ([`Batch::put`]); the device's.
@@ -290,7 +337,7 @@ impl Batch {
 
     /// The slots of those that have nothing more to read.
     fn read_one_of_each(&mut self, draws: &[Draw]) -> Result<Vec<usize>, Error> {
-        if self.is_empty() {
+        if self.sequences.is_empty() {
             return Ok(Vec::new());
         }
         let next = |entry: &Entry| {
@@ -315,16 +362,5 @@ impl Batch {
         let of_slot =
             |(slot, row)| ready.contains(&slot).then(|| (self.sequences[slot].sequence, row));
         rows.into_iter().enumerate().filter_map(of_slot).collect()
-    }
-}
-
-impl Fresh {
-    fn new(device: &Device, model: &Model, dtype: DType) -> Result<Self, Error> {
-        let mut plan = Plan::new(device);
-        // What attention has read counts no more: it has room for one token here, which nobody looks at.
-        let blocks = Blocks::add(&mut plan, model, dtype, [1, 1]);
-        let mut binding = plan.bind().finish()?;
-        blocks.begin(model, 1, &mut binding)?;
-        Ok(Self { blocks, binding })
     }
 }

@@ -4,11 +4,21 @@ use lab_device::DType;
 use lab_harness::Tensors;
 use lab_layers::Init;
 
-use crate::{Model, Tokens};
+use crate::{Mixer, Mixers, Model, Tokens};
 
 /// Two blocks, three words that no eight divides.
 pub(crate) fn small() -> Model {
     Model { hidden: 48, ..Model::xlstm(19, 64, 2, 2) }
+}
+
+/// The same sizes, with attention in the second block, whose two heads share keys and values.
+pub(crate) fn mixed() -> Model {
+    small().with_mixers("1 vlstm : 1 attention".parse().expect("a pattern"), Some(1))
+}
+
+/// One block, with attention whose heads share nothing, and one matrix for what comes in and what goes out.
+pub(crate) fn attention() -> Model {
+    Model { blocks: 1, tied: true, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
 }
 
 /// An LSTM and an sLSTM.

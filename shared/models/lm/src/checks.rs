@@ -1,17 +1,20 @@
 //! What must hold of language models, on every device.
 
-use lab_device::{DType, Device, DeviceKind};
+use lab_device::{DType, Device};
 use lab_harness::suite::{Check, Suite};
 use lab_harness::{Tensors, distance_beside};
 
-use crate::check_data::{norm, recurrent, small, spread, tempfile_directory, tokens};
+use crate::batch_checks;
+use crate::check_data::{
+    attention, mixed, norm, recurrent, small, spread, tempfile_directory, tokens,
+};
 use crate::draw_checks;
 use crate::fill_checks;
 use crate::reference::{last_logits, loss_and_gradients};
 use crate::stream_checks;
 use crate::{
-    Batch, Batched, Config, Decoded, Decoder, Evaluated, Evaluator, Mixer, Mixers, Model, Sampler,
-    SavedState, Schedule, Tokens, Trainer, Writer,
+    Config, Decoded, Decoder, Evaluated, Evaluator, Mixer, Mixers, Model, SavedState, Schedule,
+    Tokens, Trainer, Writer,
 };
 
 /// The checks of this crate. They stand on the passes between mixers most of all.
@@ -55,7 +58,15 @@ static CHECKS: &[Check] = &[
     Check::new("sequences_are_decoded_as_alone", sequences_are_decoded_as_alone),
     Check::new(
         "sequences_that_join_and_leave_are_decoded_as_alone",
-        sequences_that_join_and_leave_are_decoded_as_alone,
+        batch_checks::sequences_that_join_and_leave_are_decoded_as_alone,
+    ),
+    Check::new(
+        "buckets_of_int8_weights_and_states_of_halves_give_the_same_bits",
+        batch_checks::buckets_of_int8_weights_and_states_of_halves_give_the_same_bits,
+    ),
+    Check::new(
+        "a_prompt_in_pieces_is_as_one_at_once",
+        batch_checks::a_prompt_in_pieces_is_as_one_at_once,
     ),
     Check::new("tokens_are_drawn_as_on_the_host", draw_checks::tokens_are_drawn_as_on_the_host),
     Check::new(
@@ -65,7 +76,10 @@ static CHECKS: &[Check] = &[
     Check::new("equal_logits_share_alike", draw_checks::equal_logits_share_alike),
     Check::new("rows_without_numbers_give_a_token", draw_checks::rows_without_numbers_give_a_token),
     Check::new("a_saved_state_goes_on", a_saved_state_goes_on),
-    Check::new("what_a_batch_cannot_take_is_refused", what_a_batch_cannot_take_is_refused),
+    Check::new(
+        "what_a_batch_cannot_take_is_refused",
+        batch_checks::what_a_batch_cannot_take_is_refused,
+    ),
     Check::new("many_sequences_follow_the_reference", many_sequences_follow_the_reference),
     Check::new("int8_chooses_what_its_reference_chooses", int8_chooses_what_its_reference_chooses),
     Check::new(
@@ -75,16 +89,6 @@ static CHECKS: &[Check] = &[
     Check::new("a_text_is_learnt", a_text_is_learnt),
     Check::new("what_cannot_be_trained_is_refused", what_cannot_be_trained_is_refused),
 ];
-
-/// The same sizes, with attention in the second block, whose two heads share keys and values.
-fn mixed() -> Model {
-    small().with_mixers("1 vlstm : 1 attention".parse().expect("a pattern"), Some(1))
-}
-
-/// One block, with attention whose heads share nothing, and one matrix for what comes in and what goes out.
-fn attention() -> Model {
-    Model { blocks: 1, tied: true, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
-}
 
 /// The loss and each gradient of a first step, in both types; the last batch is not full. In one piece; and in two parts, each with its
 /// logits in pieces, with a z-loss. Of two mixers, of attention alone, and of what goes step by step.
@@ -424,92 +428,6 @@ fn sequences_are_decoded_as_alone(device: &Device) {
     }
 }
 
-/// A text that somebody asks for: the step before which it joins, its prompt, how much of it, how hot.
-type Wanted = (usize, Vec<i32>, usize, f64);
-
-/// What each gets, and the logits of its last token.
-fn texts_of(batch: &mut Batch, wanted: &[Wanted]) -> Vec<(Vec<i32>, Vec<f64>)> {
-    let mut texts = vec![(Vec::new(), Vec::new()); wanted.len()];
-    let sampler = |(.., hot): &Wanted| Sampler::new(*hot, 0, 0.9, 1.0, 9).unwrap();
-    let mut samplers: Vec<Sampler> = wanted.iter().map(sampler).collect();
-    let mut running = Vec::new();
-    for step in 0.. {
-        let mut ready = Vec::new();
-        for (n, (from, prompt, ..)) in wanted.iter().enumerate() {
-            if *from == step {
-                let joined = batch.join(prompt).unwrap();
-                running.push((joined.sequence, n));
-                ready.extend(joined.logits.map(|logits| (joined.sequence, logits)));
-            }
-        }
-        for after in [false, true] {
-            if after {
-                ready = batch.advance().unwrap();
-            }
-            for (sequence, logits) in ready.drain(..) {
-                let n = running.iter().find(|(own, _)| *own == sequence).unwrap().1;
-                let (text, last) = &mut texts[n];
-                let token = samplers[n].draw(&logits, text);
-                text.push(token);
-                *last = logits;
-                if text.len() == wanted[n].2 {
-                    batch.leave(sequence).unwrap();
-                    running.retain(|(own, _)| *own != sequence);
-                } else {
-                    batch.put(sequence, token).unwrap();
-                }
-            }
-        }
-        if running.is_empty() && wanted.iter().all(|(from, ..)| *from <= step) {
-            break;
-        }
-    }
-    texts
-}
-
-/// Greedy or drawn, of any length, in buckets of one, two and four: each has the bits that it has alone.
-fn sequences_that_join_and_leave_are_decoded_as_alone(device: &Device) {
-    let wanted: Vec<Wanted> = vec![
-        (0, vec![3, 1], 4, 0.0),
-        (0, (0..16).map(|n| n % 19).collect(), 3, 1.0),
-        (1, vec![18], 6, 0.7),
-        (4, vec![3, 1], 4, 0.0),
-        (5, vec![5, 6, 7], 4, 1.0),
-    ];
-    for (model, dtype, buckets) in [
-        (small(), DType::F32, Some(vec![1, 2, 4])),
-        (recurrent(), DType::F32, None),
-        (mixed(), DType::BF16, Some(vec![4])),
-    ] {
-        let parameters = spread(&model, 14);
-        let of = Batched { model, dtype, slots: 4, room: 32 };
-        let mut batch = Batch::new(device, of, &parameters).unwrap();
-        // Which of them give the same bits is the device's.
-        if let Some(expected) = buckets.filter(|_| device.kind() == DeviceKind::Emulator) {
-            assert_eq!(batch.buckets(), expected, "{dtype}");
-        }
-        let together = texts_of(&mut batch, &wanted);
-        assert!(batch.is_empty());
-        for (n, (_, prompt, length, hot)) in wanted.iter().enumerate() {
-            assert_eq!(together[n].0.len(), *length);
-            if n == 3 {
-                assert_eq!(together[3], together[0], "{dtype}: the same prompt at another time");
-                continue;
-            }
-            // It joins where the others have been: nothing of theirs is left.
-            let alone = texts_of(&mut batch, &[(0, prompt.clone(), *length, *hot)]);
-            assert_eq!(together[n], alone[0], "{dtype}: sequence {n}");
-        }
-    }
-    // More rows than a product of few has: all buckets choose theirs as that of all slots does.
-    let (model, parameters) = (small(), spread(&small(), 14));
-    let of = Batched { model, dtype: DType::F32, slots: 18, room: 0 };
-    let buckets = Batch::new(device, of, &parameters).unwrap().buckets();
-    if device.kind() == DeviceKind::Emulator {
-        assert_eq!(buckets, [1, 2, 4, 8, 16, 18]);
-    }
-}
-
 /// By a file, and with another room for attention: the bits of a writer that has gone on at once. Of other weights it is refused.
 fn a_saved_state_goes_on(device: &Device) {
     let directory = tempfile_directory();
@@ -543,41 +461,6 @@ fn a_saved_state_goes_on(device: &Device) {
         }
     }
     std::fs::remove_dir_all(&directory).unwrap();
-}
-
-fn what_a_batch_cannot_take_is_refused(device: &Device) {
-    let model = attention();
-    let parameters = spread(&model, 15);
-    let of = Batched { model, dtype: DType::F32, slots: 1, room: 3 };
-    let none = Batch::new(device, Batched { slots: 0, ..of }, &parameters).err().unwrap();
-    assert_eq!(none.to_string(), "slots: expected 1 to 256, got 0");
-    let mut batch = Batch::new(device, of, &parameters).unwrap();
-    for (prompt, expected) in [
-        (&[][..], "prompt: expected at least one token, got 0"),
-        (&[19], "token: expected 0 to 18, got 19"),
-        (&[1, 2, 3, 4], "tokens of a prompt: expected at most 3, as there is room for, got 4"),
-    ] {
-        assert_eq!(batch.join(prompt).err().unwrap().to_string(), expected);
-    }
-    let joined = batch.join(&[1, 2]).unwrap().sequence;
-    assert_eq!(
-        batch.join(&[1]).err().unwrap().to_string(),
-        "sequences before another joins: expected fewer than 1, as there are slots, got 1"
-    );
-    assert!(batch.advance().unwrap().is_empty(), "the prompt has another token");
-    assert_eq!(batch.advance().unwrap().len(), 1);
-    assert_eq!(
-        batch.advance().unwrap_err().to_string(),
-        "tokens to read: expected one of each sequence, got none of one"
-    );
-    batch.put(joined, 5).unwrap();
-    assert_eq!(
-        batch.put(joined, 6).unwrap_err().to_string(),
-        "tokens to read: expected at most 3, as there is room for, got 4"
-    );
-    batch.leave(joined).unwrap();
-    let said = batch.leave(joined).unwrap_err().to_string();
-    assert!(said.starts_with("sequence: expected one of the batch"), "{said}");
 }
 
 /// So many that x is shared by blocks with many rows of W, in halves and with int8.

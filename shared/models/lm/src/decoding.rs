@@ -168,6 +168,34 @@ pub(crate) struct Extent {
     pub(crate) choices: Option<usize>,
 }
 
+/// Tokens of one sequence, and the plan that reads them behind its states.
+pub(crate) struct Behind {
+    pub(crate) plan: Plan,
+    /// i32 \[S\].
+    pub(crate) tokens: Slot,
+    pub(crate) blocks: Blocks,
+}
+
+/// So many tokens of one sequence behind its states, which become those behind the last of them. Nobody asks for logits.
+///
+/// # Errors
+/// A mixer keeps all positions, as attention does; sizes that no kernel takes.
+pub(crate) fn planned_behind(
+    device: &Device,
+    model: &Model,
+    store: &Store,
+    dtype: DType,
+    positions: usize,
+) -> Result<Behind, Error> {
+    let mut plan = Plan::new(device);
+    let tokens = plan.state_of_zeros(TOKENS, DType::I32, &[positions]);
+    let (weights, int8) = store.add(&mut plan, dtype);
+    let blocks = Blocks::add(&mut plan, model, dtype, [1, 0]);
+    let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None).with_int8(int8);
+    model.forward(&mut tape, tokens, [1, positions], |n| Memory::Carry(blocks.states[n]))?;
+    Ok(Behind { plan, tokens, blocks })
+}
+
 /// The logits behind tokens: behind one of each sequence, whose states it updates; or behind the last of several of one sequence, which leave their states.
 pub(crate) fn planned(
     device: &Device,

@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod batch;
+mod batch_checks;
 mod bucket;
 mod check_data;
 mod checkpoint;
@@ -21,11 +22,14 @@ mod draw_checks;
 mod evaluate;
 mod fill;
 mod fill_checks;
+mod fresh;
 mod int8_file;
 mod interchange;
 mod load;
 mod mixers;
 mod model;
+mod pieces;
+mod reader;
 mod recall;
 mod reference;
 mod sample;
@@ -45,7 +49,7 @@ pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
-pub use batch::{Batch, Batched, Joined, MOST_SLOTS, Sequence};
+pub use batch::{Batch, Batched, MOST_SLOTS, Sequence};
 pub use checkpoint::Checkpoint;
 pub use checks::SUITE;
 pub use config::Config;
@@ -58,6 +62,7 @@ pub use lab_training::{Decay, Epoch, Error, Phase, Position, Ranks, Schedule};
 pub use load::{Loaded, tokenizer_file};
 pub use mixers::{Mixer, Mixers};
 pub use model::Model;
+pub use pieces::{LEAST_PIECE, MOST_PIECE};
 pub use recall::Recall;
 pub use sample::{Draw, Sampler};
 pub use saved_state::SavedState;
