@@ -82,6 +82,7 @@ impl Nvcc {
         command
             .args(["-O2", "-cudart", "shared", "-L"])
             .arg(&folder)
+            .args(libraries(&self.path).iter().flat_map(|own| [Path::new("-L"), own]))
             .args(files)
             .arg("-o")
             .arg(&program);
@@ -139,6 +140,13 @@ fn of_nvcc(said: &str) -> String {
     }
 }
 
+/// Where the libraries of nvcc's own package lie: of a toolkit in `lib64`, where it looks; of the wheels in `lib`, where it
+/// does not.
+fn libraries(nvcc: &Path) -> Option<PathBuf> {
+    let own = nvcc.canonicalize().ok()?.parent()?.parent()?.join("lib");
+    own.join("libcudadevrt.a").is_file().then_some(own)
+}
+
 /// The wheels put everything of a major version into `nvidia/cu13`.
 fn in_packages() -> impl Iterator<Item = PathBuf> {
     std::iter::once(()).flat_map(|()| {
@@ -154,7 +162,19 @@ fn in_packages() -> impl Iterator<Item = PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::of_nvcc;
+    use super::{libraries, of_nvcc};
+
+    #[test]
+    fn the_libraries_of_the_wheels_are_found() {
+        let here = tempfile::tempdir().unwrap();
+        let [bin, lib] = ["bin", "lib"].map(|name| here.path().join(name));
+        std::fs::create_dir(&bin).unwrap();
+        std::fs::write(bin.join("nvcc"), "").unwrap();
+        assert_eq!(libraries(&bin.join("nvcc")), None, "a toolkit, in whose lib64 nvcc looks");
+        std::fs::create_dir(&lib).unwrap();
+        std::fs::write(lib.join("libcudadevrt.a"), "").unwrap();
+        assert_eq!(libraries(&bin.join("nvcc")), Some(lib.canonicalize().unwrap()));
+    }
 
     #[test]
     fn places_of_nvcc_are_written_as_those_of_others() {

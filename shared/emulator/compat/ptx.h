@@ -53,6 +53,13 @@ __forceinline__ uint32_t window(uint64_t address) { return emu_shared_number(any
 __forceinline__ uint32_t window_of(uint64_t own, uint32_t rank) {
     return (uint32_t(own) & ((1u << OF_RANK) - 1)) | (rank + 1) << OF_RANK;
 }
+// mapa: an address alone, which a compiler may ask for ahead of the branch that needs it. Of a block that the cluster does not
+// have it is nowhere.
+__forceinline__ uint64_t mapped(uint64_t own, uint32_t rank) {
+    constexpr uint64_t NOWHERE = uint64_t(0x7F) << 56;
+    if (rank >= emu_coordinate(EMU_CLUSTER_SIZE)) return NOWHERE | own;
+    return uint64_t(emu_map_shared(anywhere(own), rank));
+}
 
 // What an arrival gives: the parity of the phase, as the emulator keeps it in the barrier's lowest bit, which cannot end before this
 // thread has come.
@@ -67,7 +74,7 @@ template <class T> struct Wide<T, 1> { typedef T type __attribute__((may_alias))
 template <class T, int N, bool CONSTANT> __forceinline__ Parts<T, N> load(const char* place) {
     using All = typename Wide<T, N>::type;
     const All* from = reinterpret_cast<const All*>(place);
-    if constexpr (CONSTANT) EMU_LOOKED_AT(from, EMU_CONSTANT);
+    if constexpr (CONSTANT) EMU_LOOKED_AT(from, EMU_CONSTANT | EMU_WRITES);  // a compiler's choice
     All all = *from;
     Parts<T, N> parts;
     __builtin_memcpy(&parts, &all, sizeof parts);

@@ -373,7 +373,7 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     if flag(abi::CONSTANT) {
         let pc = thread.pc();
         if let Some((check, thread)) = thread.check() {
-            check.constant(thread, address, bytes, pc);
+            check.constant(thread, (address, bytes), pc, flag(abi::WRITES));
         }
         return;
     }

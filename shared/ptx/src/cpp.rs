@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
+use crate::coalesced::{coalesce, is_same};
 use crate::module::{Entry, Error, Function, Line, Module, Parameter, Place, Variable, What};
 use crate::statement::{Instruction, Operand, Statement, Value, whole_number};
 use crate::text::{Space, Symbol, Text, cpp_name, names_of, of_register, of_type};
@@ -248,6 +249,11 @@ impl Module {
                         scope.extend(placed.into_iter().map(|n| (n.clone(), "float")));
                     }
                 }
+                What::Statement(Statement::Instruction(instruction))
+                    if is_same(instruction, &text.places) =>
+                {
+                    body.push('\n');
+                }
                 What::Statement(Statement::Instruction(instruction)) => {
                     let done = text.instruction(instruction);
                     let done = done.ok_or_else(|| unknown(&name_of(instruction)))?;
@@ -340,6 +346,7 @@ struct Arrays {
 }
 
 fn arrays(lines: &[Line]) -> Result<Arrays, Error> {
+    let one = coalesce(lines);
     let mut arrays = Arrays::default();
     let mut count = 0;
     for Line { line, what, .. } in lines {
@@ -352,7 +359,9 @@ fn arrays(lines: &[Line]) -> Result<Arrays, Error> {
             let names: Vec<&String> = values
                 .iter()
                 .filter_map(|value| match value {
-                    Value::Special(name) | Value::Register(name) => Some(name),
+                    Value::Special(name) | Value::Register(name) => {
+                        Some(one.get(name).unwrap_or(name))
+                    }
                     _ => None,
                 })
                 .collect();
@@ -383,6 +392,11 @@ fn arrays(lines: &[Line]) -> Result<Arrays, Error> {
                     }
                 }
             }
+        }
+    }
+    for (name, first) in &one {
+        if let Some(place) = arrays.names.get(first).cloned() {
+            arrays.names.insert(name.clone(), place);
         }
     }
     Ok(arrays)

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod asynchronous;
+mod coalesced;
 mod conversions;
 mod cpp;
 mod inline;

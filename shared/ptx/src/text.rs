@@ -282,8 +282,16 @@ pub(crate) fn block(statements: String) -> String {
 
 /// The names of the registers that a statement may have.
 pub(crate) fn names_of(instruction: &Instruction) -> HashSet<&str> {
-    let mut values: Vec<&Value> = instruction.guard.iter().map(|(value, _)| value).collect();
-    for operand in &instruction.operands {
+    names_in(instruction.guard.as_ref(), &instruction.operands)
+}
+
+/// Those of a predicate and of operands.
+pub(crate) fn names_in<'a>(
+    guard: Option<&'a (Value, bool)>,
+    operands: &'a [Operand],
+) -> HashSet<&'a str> {
+    let mut values: Vec<&Value> = guard.iter().map(|(value, _)| value).collect();
+    for operand in operands {
         match operand {
             Operand::Value(value) | Operand::Not(value) => values.push(value),
             Operand::Pair(first, second) => values.extend([first, second]),

@@ -33,8 +33,7 @@ impl Call<'_> {
                     ["mapa", "shared::cluster", "u32"] => {
                         self.write(0, &format!("::emu::ptx::window_of({own}, {rank})"))
                     }
-                    ["mapa", "u64"] => self
-                        .write(0, &format!("uint64_t(emu_map_shared((const void*){own}, {rank}))")),
+                    ["mapa", "u64"] => self.write(0, &format!("::emu::ptx::mapped({own}, {rank})")),
                     _ => None,
                 }
             }

@@ -343,3 +343,106 @@ fn a_module_says_how_many_blocks_a_cluster_has() {
         assert!(stderr.contains(&told) && stderr.lines().count() == 1, "{words}: {stderr}");
     }
 }
+
+/// A module for sm_90a with one kernel of one pointer, `k_param_0`, whose address is in `%rd1`.
+fn module_by_hand(body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n\
+         .visible .entry k(.param .u64 .ptr .global .align 16 k_param_0)\n{{\n.reg .pred %p<4>;\n.reg .b16 %h<2>;\n\
+         .reg .b32 %r<8>;\n.reg .f32 %f<16>;\n.reg .b64 %rd<8>;\n.shared .align 128 .b8 tile[2304];\n\
+         ld.param.u64 %rd1, [k_param_0];\nmov.u32 %r1, %tid.x;\n{body}\nret;\n}}\n"
+    )
+}
+
+/// Runs it: the exit code, and what it tells.
+fn check_by_hand(body: &str, launch: &str) -> (Option<i32>, String) {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("k.ptx"), module_by_hand(body)).unwrap();
+    let words = ["check", "k.ptx", "--grid"].into_iter().chain(launch.split_whitespace());
+    let (code, stdout, stderr) = run(here.path(), &words.collect::<Vec<_>>());
+    (code, stdout + &stderr)
+}
+
+/// Two products of ones, 64 x 16 by 16 x 8, in one group; the second adds to copies of the first one's sums. `between` stands
+/// between the two.
+fn two_products(between: &str) -> String {
+    let ones: String = (0..9).map(|n| format!("st.shared.b16 [%r2 + {}], %h1;\n", 2 * n)).collect();
+    let zeros: String = (1..=4).map(|n| format!("mov.f32 %f{n}, 0f00000000;\n")).collect();
+    let copies: String = (1..=4).map(|n| format!("mov.f32 %f{}, %f{n};\n", n + 4)).collect();
+    let product = |sums: &str| {
+        format!(
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{{sums}}}, %rd2, %rd3, %p1, 1, 1, 0, 0;\n"
+        )
+    };
+    format!(
+        "mov.u32 %r3, tile;\nmad.lo.u32 %r2, %r1, 18, %r3;\nmov.b16 %h1, 0x3C00;\n{ones}{zeros}\
+         fence.proxy.async.shared::cta;\nbar.sync 0;\nsetp.eq.u32 %p1, %r3, %r3;\n\
+         shr.u32 %r4, %r3, 4;\ncvt.u64.u32 %rd2, %r4;\nor.b64 %rd2, %rd2, 0x1000080000;\nadd.s64 %rd3, %rd2, 128;\n\
+         wgmma.fence.sync.aligned;\n{}{copies}{between}{}wgmma.commit_group.sync.aligned;\n\
+         wgmma.wait_group.sync.aligned 0;\nmul.wide.u32 %rd4, %r1, 16;\nadd.s64 %rd4, %rd4, %rd1;\n\
+         st.global.v4.f32 [%rd4], {{%f5, %f6, %f7, %f8}};",
+        product("%f1, %f2, %f3, %f4"),
+        product("%f5, %f6, %f7, %f8")
+    )
+}
+
+#[test]
+fn a_copy_of_sums_between_two_products_is_none() {
+    let launch = "1 --block 128 --arg out:f32[512] --expect k_param_0=np.full(512,32.)";
+    let (code, told) = check_by_hand(&two_products(""), launch);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains(": as expected, all 512") && told.contains(": 0 findings"), "{told}");
+    let (code, told) = check_by_hand(&two_products("add.f32 %f5, %f5, %f5;\n"), launch);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("registers of a wgmma are used while it is in flight"), "{told}");
+}
+
+#[test]
+fn a_compiler_may_read_as_constant_what_its_thread_writes_later() {
+    let read = |element: &str| {
+        format!(
+            "{element}\nmul.wide.u32 %rd2, %r2, 4;\nadd.s64 %rd2, %rd2, %rd1;\nld.global.nc.f32 %f1, [%rd2];\n\
+             add.f32 %f1, %f1, %f1;\n"
+        )
+    };
+    let write =
+        "mul.wide.u32 %rd3, %r1, 4;\nadd.s64 %rd3, %rd3, %rd1;\nst.global.f32 [%rd3], %f1;\n";
+    let launch = "1 --block 64 --arg inout:f32[64]=arange";
+    let (code, told) = check_by_hand(&(read("mov.u32 %r2, %r1;") + write), launch);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(!told.contains("formal") && told.contains(": 0 findings"), "{told}");
+    // Another thread's element, before that writes it.
+    let other = read("xor.b32 %r2, %r1, 1;") + "bar.sync 0;\n" + write;
+    let (code, told) = check_by_hand(&other, launch);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("formal") && told.contains("was read by __ldg()"), "{told}");
+    // And when it has written it.
+    let late =
+        format!("mov.f32 %f1, 0f3F800000;\n{write}bar.sync 0;\n{}", read("xor.b32 %r2, %r1, 1;"));
+    let (code, told) = check_by_hand(&late, launch);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("which need not see what this launch has written"), "{told}");
+}
+
+#[test]
+fn an_address_in_a_block_that_a_cluster_lacks_is_wrong_where_it_is_used() {
+    // A thread asks for the address in the other block, plus its own number; the first alone writes there.
+    let meet = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n";
+    let body = |more: u32| {
+        format!(
+            "mov.u32 %r2, tile;\ncvt.u64.u32 %rd2, %r2;\ncvta.shared.u64 %rd2, %rd2;\nmov.f32 %f1, 0f3F800000;\n\
+             mov.u32 %r5, %ctaid.x;\nxor.b32 %r3, %r5, 1;\nadd.u32 %r3, %r3, %r1;\nadd.u32 %r3, %r3, {more};\n\
+             mapa.u64 %rd3, %rd2, %r3;\nsetp.lt.u32 %p1, %r1, 1;\n\
+             {meet}@%p1 st.f32 [%rd3], %f1;\n{meet}\
+             mul.wide.u32 %rd4, %r5, 4;\nadd.s64 %rd4, %rd4, %rd1;\n@%p1 ld.shared.f32 %f1, [tile];\n\
+             @%p1 st.global.f32 [%rd4], %f1;"
+        )
+    };
+    let launch = "2 --block 4 --cluster 2 --arg out:f32[2] --expect k_param_0=np.ones(2)";
+    let (code, told) = check_by_hand(&body(0), launch);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains(": 0 findings"), "{told}");
+    let (code, told) = check_by_hand(&body(2), launch);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("out of bounds") && told.contains("k.ptx:"), "{told}");
+}

@@ -13,10 +13,17 @@ use crate::thread::Thread;
 const FIX: &str = "a plain read in place of __ldg(), or a launch of its own for the write";
 
 impl BlockCheck {
-    /// `thread` takes these bytes for constant; the read itself comes next.
+    /// `thread` takes these bytes for constant, as a compiler has chosen or as the kernel says; the read itself comes next.
     #[cold]
     #[inline(never)]
-    pub(crate) fn constant(&mut self, thread: &Thread, address: usize, len: usize, pc: usize) {
+    pub(crate) fn constant(
+        &mut self,
+        thread: &Thread,
+        (address, len): (usize, usize),
+        pc: usize,
+        compiled: bool,
+    ) {
+        self.launch.compiled_constants |= compiled;
         let Some((mut granule, Space::Global, generation)) = self.locate(address) else { return };
         let place = self.launch.places.number(pc);
         let me = thread.who.at(Kind::Read, self.clock.stamp(thread.index()), place);
@@ -64,6 +71,10 @@ impl BlockCheck {
     pub(super) fn constant_written(&mut self, granule: &Granule, me: Cell, at: (usize, usize)) {
         let read = of_these(granule, me, |c| c.kind() == Kind::Read);
         if read.is_some_and(|read| !self.clock.is_ordered(read, me)) {
+            return;
+        }
+        let is_own = |c: &Cell| c.bytes() & me.bytes() == 0 || c.same_thread(me);
+        if self.launch.compiled_constants && granule.cells.iter().all(is_own) {
             return;
         }
         let name = self.launch.name(Space::Global, at.0, &self.shared);

@@ -89,6 +89,8 @@ pub(crate) struct LaunchCheck {
     pub(super) passed: HashSet<(u16, u16)>,
     /// Reads by `__ldg` and writes of one place, by the places of both.
     pub(super) constants: HashMap<(u16, u16), usize>,
+    /// A compiler has chosen what is read as constant: a thread's own write behind its read is none of the kernel's mistakes.
+    pub(super) compiled_constants: bool,
     /// Wide accesses of arrays that are declared for narrow ones, by place.
     pub(super) lucky: HashMap<u16, usize>,
     /// How often a race was formal, why, and of a guess and of a loop that waits the places that read.
@@ -199,6 +201,7 @@ impl LaunchCheck {
             frames: HashMap::default(),
             passed: HashSet::default(),
             constants: HashMap::default(),
+            compiled_constants: false,
             lucky: HashMap::default(),
             formal: HashMap::default(),
             guesses: HashSet::default(),
