@@ -8,6 +8,7 @@ mod course;
 pub mod dtype_name;
 mod error;
 mod settings;
+pub mod testing;
 mod trainer;
 mod update;
 
