@@ -119,7 +119,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return watch(common, &tasks, task, &mut progress);
     }
     let text = lab_device::emulator::read_file(&path).map_err(|e| Failure::file(&path, e))?;
-    let outcome = task.judge(&String::from_utf8_lossy(&text), 1, true)?;
+    let outcome = task.judge(&String::from_utf8_lossy(&text), 1, true, &steps(common))?;
     record_outcome(common, &tasks, task, &mut progress, &outcome)
 }
 
@@ -159,7 +159,7 @@ fn watch(
     let path = task.path();
     let mut saved = Saved::settled(&path);
     loop {
-        let told = match task.judge(&saved.text(), 1, true) {
+        let told = match task.judge(&saved.text(), 1, true, &steps(common)) {
             Ok(outcome) if outcome.is_solved() => {
                 return record_outcome(common, tasks, task, progress, &outcome);
             }
@@ -216,7 +216,7 @@ fn all(common: &Common, tasks: &[Task], counted: bool) -> Result<(), Failure> {
     let judge = |(task, solution): (&Task, bool)| {
         let own = task.sources.text(&task.exercise.path(&task.sources)).unwrap_or_default();
         let text = if solution { own.to_owned() } else { task.exercise.start(&task.sources) };
-        task.judge(&text, workers, !(solution && counted))
+        task.judge(&text, workers, !(solution && counted), &|_| ())
     };
     let outcomes: Vec<_> =
         pool(workers)?.install(|| work.par_iter().map(|&pair| judge(pair)).collect());
@@ -343,10 +343,17 @@ impl Task {
 
     /// Compiles the kernels with `text` in the place of the exercise's file, runs the tests of the
     /// versions that have it unless they are trusted, and counts.
-    fn judge(&self, text: &str, workers: usize, tested: bool) -> Result<Outcome, Failure> {
+    /// `tell` hears of each step before it: some take a minute.
+    fn judge(
+        &self,
+        text: &str,
+        workers: usize,
+        tested: bool,
+        tell: &dyn Fn(String),
+    ) -> Result<Outcome, Failure> {
         let Self { stage, sources, exercise } = self;
         // Sooner told than the tests take: with less of it nothing is found.
-        let loose = self.find_needless_waits(text)?;
+        let loose = self.find_needless_waits(text, tell)?;
         if !loose.is_empty() {
             return Ok(Outcome { loose, ..Outcome::of(Verdict::Survived) });
         }
@@ -355,7 +362,8 @@ impl Task {
         }
         let planted = sources.plant(Some(&exercise.solved_by(sources, text)))?;
         let reached = sources.reached(&exercise.path(sources), None);
-        for kernel in &reached {
+        for (n, kernel) in reached.iter().enumerate() {
+            tell(format!("Compiling {}, {} of {} …", kernel.source.file, n + 1, reached.len()));
             if let Err(said) = planted.compile(kernel)? {
                 return Ok(Outcome::of(Verdict::Rejected(self.of_reader(&planted, &said))));
             }
@@ -365,6 +373,7 @@ impl Task {
         let limits = files.iter().map(|file| ((*file).to_owned(), each)).collect();
         let judge = Judge { limits, ..Suite::Stage(stage).judge(LIMIT, false, workers)? };
         let verdict = if tested {
+            tell(format!("Testing the versions of {} that have it …", stage.name));
             match judge.run(Some(&planted), &files)? {
                 Verdict::Caught(how, said) => Verdict::Caught(how, self.of_reader(&planted, &said)),
                 other => other,
@@ -380,6 +389,7 @@ impl Task {
         let loose = missing.map(|find| format!("{}: no {find}…> is there", self.file()));
         let mut counted = Vec::new();
         if let Some(version) = exercise.version.as_ref().filter(|_| !exercise.limits.is_empty()) {
+            tell(format!("Counting what {version} asks for …"));
             let report = self.count(&planted, version)?;
             for limit in &exercise.limits {
                 let own = exercise.path(sources);
@@ -394,10 +404,17 @@ impl Task {
     }
 
     /// What of a right text could ask for less, and still be right: where `lab check` finds nothing.
-    fn find_needless_waits(&self, text: &str) -> Result<Vec<String>, Failure> {
+    fn find_needless_waits(
+        &self,
+        text: &str,
+        tell: &dyn Fn(String),
+    ) -> Result<Vec<String>, Failure> {
         let Self { stage, sources, exercise } = self;
         let mut loose = Vec::new();
-        for (tight, line, less) in exercise.loosened(text).unwrap_or_default() {
+        let all = exercise.loosened(text).unwrap_or_default();
+        let of_all = all.len();
+        for (n, (tight, line, less)) in all.into_iter().enumerate() {
+            tell(format!("Checking whether less would do, {} of {of_all} …", n + 1));
             let planted = sources.plant(Some(&exercise.solved_by(sources, &less)))?;
             let mut compiles = true;
             for kernel in sources.reached(&exercise.path(sources), None) {
@@ -535,6 +552,16 @@ impl Counted {
             parts.push(format!("{}, {side} the limit of {most}", self.cost));
         }
         format!("{}: {}", limit.operation, parts.join("; "))
+    }
+}
+
+/// Where a person reads, the steps of a judgement, as they begin.
+fn steps(common: &Common) -> impl Fn(String) {
+    let is_told = !common.json;
+    move |step| {
+        if is_told {
+            note!("{step}");
+        }
     }
 }
 
