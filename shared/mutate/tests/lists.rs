@@ -169,8 +169,12 @@ fn an_exercise_leaves_a_gap_that_the_kernel_itself_fills() {
     assert!(Exercise::read(&sources).unwrap().is_empty(), "no file, no exercises");
 
     // The book's marks of what it includes are nothing to a reader of the file.
-    let marked = exercise("kernels/f.cu", "__global__ void g(int* x, int n) { if (0 < n) x[1] = twice(n); }", "")
-        .replace("replace = ''", "replace = '// ANCHOR: gap'");
+    let marked = exercise(
+        "kernels/f.cu",
+        "__global__ void g(int* x, int n) { if (0 < n) x[1] = twice(n); }",
+        "",
+    )
+    .replace("replace = ''", "replace = '// ANCHOR: gap'");
     let marked = Exercise::parse("exercises.toml", &marked, &sources).unwrap();
     assert_eq!(marked[0].start(&sources).lines().count(), 2);
 }
