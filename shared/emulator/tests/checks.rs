@@ -20,6 +20,7 @@ static CHECKS: LazyLock<Arc<Module>> = LazyLock::new(|| {
         "impatient",
         "many",
         "apart",
+        "near_and_far",
     ];
     checked("checks.cu", &names)
 });
@@ -76,6 +77,21 @@ fn a_race_names_both_accesses_the_array_and_the_remedy() {
         let (outcome, x) = reverse("careful", order);
         outcome.unwrap();
         assert_eq!(x[0], 63.0);
+    }
+}
+
+/// Where one barrier is needed, a narrower one for another array of the same line would be in vain.
+#[test]
+fn findings_of_a_line_ask_for_one_barrier() {
+    for order in [Order::Forward, Order::Reverse, Order::Starve(5)] {
+        let mut arrays = Arrays::new();
+        let mut out = arrays.of(&[0f32; 64]);
+        let options = Options { order, ..Options::default() };
+        let outcome = run(&CHECKS, "near_and_far", &plain(1, 64), &mut [arg(&mut out)], &options);
+        let findings = findings(outcome);
+        let races: Vec<_> = findings.all.iter().filter(|f| f.kind == Kind::Race).collect();
+        assert_eq!(races.len(), 2, "{findings}");
+        assert!(races.iter().all(|f| f.fix == "__syncthreads() between the two"), "{findings}");
     }
 }
 

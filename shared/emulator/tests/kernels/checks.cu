@@ -69,3 +69,10 @@ __global__ void apart(int* out) {
         __syncthreads();  // HERE apart
     out[threadIdx.x] = 1;
 }
+// One line reads what a neighbour in the warp has written, and what another warp has.
+__global__ void near_and_far(float* out) {
+    __shared__ float near[64], far[64];
+    int t = threadIdx.x;
+    near[t] = far[t] = t;
+    out[t] = near[t ^ 1] + far[t ^ 32];
+}
