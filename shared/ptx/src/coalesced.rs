@@ -213,11 +213,9 @@ impl<'a> Classes<'a> {
         let mut is_stable = true;
         for (n, line) in lines.iter().enumerate().rev() {
             match &line.what {
-                What::Statement(Statement::Label(_)) => {
-                    if at_label.get(&n) != Some(&live) {
-                        at_label.insert(n, live.clone());
-                        is_stable = false;
-                    }
+                What::Statement(Statement::Label(_)) if at_label.get(&n) != Some(&live) => {
+                    at_label.insert(n, live.clone());
+                    is_stable = false;
                 }
                 What::Statement(Statement::Instruction(own)) => {
                     match own.words[0].as_str() {
