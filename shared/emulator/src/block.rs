@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +13,7 @@ use crate::abi::{BarrierKind, Coordinate};
 use crate::access::{How, Kind as AccessKind};
 use crate::check::{BlockCheck, LaunchCheck};
 use crate::cluster::Cluster;
+use crate::completion::descriptor::WINDOW;
 use crate::completion::wgmma::{self, WARPS};
 use crate::completion::{Flight, Landing, Queue};
 use crate::geometry::{Geometry, unravel};
@@ -63,26 +65,31 @@ struct Warp {
     last: [(usize, u32); LANES],
 }
 
-/// Memory of the block's dynamic shared array, aligned.
+/// Memory of the block's dynamic shared array. On a GPU the lower bits of a generic address of shared memory are its place in the
+/// shared window, which no document promises, but code takes them for a matrix descriptor (ThunderKittens): so they are here.
 struct Dynamic {
-    bytes: Vec<u8>,
+    bytes: Box<[MaybeUninit<u8>]>,
     offset: usize,
     len: usize,
 }
 
 impl Dynamic {
-    fn new(len: usize) -> Self {
+    /// Of so many bytes, which have this place in the window.
+    fn new(len: usize, place: usize) -> Self {
+        // Only what is used is touched: the rest costs addresses, and no memory.
+        let apart = if len == 0 { DYNAMIC_ALIGNMENT } else { WINDOW };
         // A kernel may go past either end by this much before the checks lose track of it.
-        let bytes = vec![POISON; len + DYNAMIC_ALIGNMENT + 2 * DYNAMIC_MARGIN];
-        let first = bytes.as_ptr().wrapping_add(DYNAMIC_MARGIN);
-        let offset = DYNAMIC_MARGIN + first.align_offset(DYNAMIC_ALIGNMENT);
+        let mut bytes = Box::new_uninit_slice(len + apart + 2 * DYNAMIC_MARGIN);
+        let first = bytes.as_ptr() as usize + DYNAMIC_MARGIN;
+        let offset = DYNAMIC_MARGIN + place.wrapping_sub(first) % apart;
+        bytes[offset - DYNAMIC_MARGIN..][..len + 2 * DYNAMIC_MARGIN].fill(MaybeUninit::new(POISON));
         Self { bytes, offset, len }
     }
     fn poison(&mut self) {
-        self.bytes[self.offset..self.offset + self.len].fill(POISON);
+        self.bytes[self.offset..][..self.len].fill(MaybeUninit::new(POISON));
     }
     fn pointer(&mut self) -> *mut u8 {
-        self.bytes[self.offset..].as_mut_ptr()
+        self.bytes[self.offset..].as_mut_ptr().cast()
     }
 }
 
@@ -163,10 +170,11 @@ impl BlockRunner {
     ) -> io::Result<Self> {
         let count = geometry.threads();
         let slab = Slab::take(count)?;
-        let mut dynamic = Dynamic::new(geometry.dynamic_shared);
         let live_lanes: Box<[Cell<u32>]> =
             (0..count.div_ceil(LANES)).map(|_| Cell::new(0)).collect();
         let fixed = fixed_shared(kernel);
+        let place = fixed.1.next_multiple_of(DYNAMIC_ALIGNMENT);
+        let mut dynamic = Dynamic::new(geometry.dynamic_shared, place);
         let mut check = (!checks.is_null()).then(|| {
             let dynamic = (dynamic.pointer() as usize, geometry.dynamic_shared);
             // SAFETY: the caller's promise; one OS thread at a time runs a checked launch.

@@ -125,6 +125,19 @@ fn shared_memory_starts_poisoned_in_every_block() {
     assert!(fixed.iter().chain(&dynamic).all(|v| v.is_nan()));
 }
 
+/// As GPUs have it, though nothing promises it: ThunderKittens makes matrix descriptors of generic addresses.
+#[test]
+fn a_generic_address_of_shared_memory_ends_in_its_place() {
+    let module = module("poison.cu", &["places"]);
+    for dynamic_shared in [64, 200_000] {
+        let mut out = [0u32; 4];
+        let mut p = out.as_mut_ptr();
+        let config = Config { dynamic_shared, ..plain(2, 1) };
+        run(&module, "places", &config, &mut [arg(&mut p)], &Options::default()).unwrap();
+        assert_eq!(out, [1024 + 48; 4]);
+    }
+}
+
 #[test]
 fn atomics_count_and_a_lock_guards() {
     for options in schedules() {
