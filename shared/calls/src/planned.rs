@@ -186,7 +186,7 @@ impl Planned {
     }
 
     /// The bounds that the version keeps on the relative error ‖out − ref‖ / ‖ref‖ of each output, by name.
-    pub fn bounds(&self) -> Vec<(&'static str, f64)> {
+    pub fn error_bounds(&self) -> Vec<(&'static str, f64)> {
         let Some(Chosen { version, options, dtype }) = &self.chosen else { return Vec::new() };
         let outputs = version.info().outputs_under(options).into_iter();
         let bound = |output: &&Output| output.bounds.iter().find(|(own, _)| own == dtype);

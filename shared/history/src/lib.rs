@@ -47,7 +47,7 @@ pub fn pages(
     }
     all.extend(museum::pages(workspace)?);
     all.push(("support.md".into(), support::page()));
-    Ok(shown::shown(all, &workspace.root)?)
+    Ok(shown::included_by_chapters(all, &workspace.root)?)
 }
 
 /// A record of the corpus.

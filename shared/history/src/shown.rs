@@ -8,7 +8,7 @@ use lab_harness::Error;
 ///
 /// # Errors
 /// The chapters cannot be read.
-pub(crate) fn shown(
+pub(crate) fn included_by_chapters(
     all: Vec<(String, String)>,
     root: &Path,
 ) -> Result<Vec<(String, String)>, Error> {

@@ -24,7 +24,7 @@ pub(crate) fn mark_waits(assembly: &str) -> String {
         match line.trim() {
             ".cfi_startproc" => start = end,
             ".cfi_endproc" => {
-                awaited.extend(awaited_in(&lines[start..end]).into_iter().map(|at| start + at));
+                awaited.extend(spin_reads_in(&lines[start..end]).into_iter().map(|at| start + at));
             }
             _ => {}
         }
@@ -42,7 +42,7 @@ pub(crate) fn mark_waits(assembly: &str) -> String {
 }
 
 /// Of a function's lines the calls of awaited reads.
-fn awaited_in(lines: &[&str]) -> Vec<usize> {
+fn spin_reads_in(lines: &[&str]) -> Vec<usize> {
     let mut reads: Vec<usize> = (0..lines.len()).filter(|&at| is_read(lines[at])).collect();
     let loops = if reads.is_empty() { Vec::new() } else { loops(lines) };
     let waits = |&&at: &&usize| {

@@ -100,7 +100,7 @@ impl Plan {
 
     /// The bound on the relative error of each output that the version keeps, by its name.
     fn bounds(&self) -> HashMap<&'static str, f64> {
-        self.planned.bounds().into_iter().collect()
+        self.planned.error_bounds().into_iter().collect()
     }
 
     /// The outputs in f64 of the lab's reference, by name, for inputs in host memory at these addresses.

@@ -70,7 +70,7 @@ impl Way {
     }
 
     /// The version of `slstm_fused` by which an sLSTM goes this way, if there is one.
-    pub(crate) fn slstm(self) -> Option<&'static Slstm> {
+    pub(crate) fn slstm_version(self) -> Option<&'static Slstm> {
         match self {
             Self::Cell => Some(&slstm_fused::CELL),
             Self::Tensor => Some(&slstm_fused::HEADS),

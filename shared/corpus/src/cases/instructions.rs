@@ -14,7 +14,7 @@ use crate::kernels::INSTRUCTIONS;
 pub fn instructions() -> Vec<Case> {
     let file = File(&INSTRUCTIONS);
     let block = |x, y| Launch::new_3d([1; 3], [x, y, 1]);
-    let fragments = of(128, |i| word(i / 4, i % 4));
+    let fragments = of(128, |i| fragment_word(i / 4, i % 4));
     vec![
         file.bug(Race, "named_arrival_is_no_wait", grid(1, 128), [In(INT, ramp(64)), Out(INT, 64)]),
         file.bug(Sync, "registers_more_than_there_are", grid(1, 384), [Out(INT, 384)]).may_hang(),
@@ -100,7 +100,7 @@ fn element(matrix: usize, row: usize, column: usize) -> usize {
 }
 
 /// What a lane has of a matrix: two neighbours of row lane / 4, the left one in the low half.
-fn word(lane: usize, matrix: usize) -> usize {
+fn fragment_word(lane: usize, matrix: usize) -> usize {
     let (row, column) = (lane / 4, lane % 4 * 2);
     element(matrix, row, column) | element(matrix, row, column + 1) << 16
 }

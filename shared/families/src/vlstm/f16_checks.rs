@@ -133,7 +133,7 @@ pub(super) fn small_input_gates_of_packed_f16(version: &dyn Version, device: &De
 
 /// dh of some 15000: many of dq, dk and dv are infinite in f16. di and df, in f32, are not.
 pub(super) fn gradients_of_gates_where_f16_overflows(version: &dyn Version, device: &Device) {
-    let inputs = inputs_beyond_f16(version);
+    let inputs = inputs_with_dq_beyond_f16(version);
     for way in ways(version) {
         assert_gradients(version, device, &inputs, &[&way], OF_HALVES, |name| {
             ["di", "df"].contains(&name)
@@ -159,13 +159,13 @@ pub(super) fn a_large_gradient_of_the_state_is_right_in_f16(
 
 /// Of versions that hold the sums in f32: those of dq, dk and dv that f16 holds are right beside others that it does not.
 pub fn infinite_in_f16_is_no_neighbour(version: &dyn Version, device: &Device) {
-    let inputs = inputs_beyond_f16(version);
+    let inputs = inputs_with_dq_beyond_f16(version);
     for way in ways(version) {
         assert_gradients(version, device, &inputs, &[&way], OF_HALVES, |_| true);
     }
 }
 
-fn inputs_beyond_f16(version: &dyn Version) -> Tensors {
+fn inputs_with_dq_beyond_f16(version: &dyn Version) -> Tensors {
     let mut inputs = version.inputs(&Problem::new(sizes([1, 1, 130, 32, 32]), DType::F16));
     map(&mut inputs, "dh", |x| 15000.0 * x);
     let all = version.reference(&inputs, &Options::default());

@@ -111,7 +111,7 @@ impl Decoder {
     }
 
     /// What a token of all sequences moves at least. Keys and values of attention are not counted: they grow.
-    pub fn bytes(&self) -> Bytes {
+    pub fn bytes_moved(&self) -> Bytes {
         self.bytes
     }
 

@@ -191,7 +191,7 @@ pub(crate) fn planned_behind(
     let tokens = plan.state_of_zeros(TOKENS, DType::I32, &[positions]);
     let (weights, int8) = store.add(&mut plan, dtype);
     let blocks = Blocks::add(&mut plan, model, dtype, [1, 0]);
-    let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None).with_int8(int8);
+    let mut tape = Tape::new(&mut plan, dtype, store.unquantized(), weights, None).with_int8(int8);
     model.forward(&mut tape, tokens, [1, positions], |n| Memory::Carry(blocks.states[n]))?;
     Ok(Behind { plan, tokens, blocks })
 }
@@ -208,7 +208,7 @@ pub(crate) fn planned(
     let tokens = plan.state_of_zeros(TOKENS, DType::I32, &[batch * positions]);
     let (weights, int8) = store.add(&mut plan, dtype);
     let blocks = Blocks::add(&mut plan, model, dtype, [batch, room]);
-    let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None).with_int8(int8);
+    let mut tape = Tape::new(&mut plan, dtype, store.unquantized(), weights, None).with_int8(int8);
     if let Some(rows) = choices {
         tape = tape.with_choices_for(rows);
     }

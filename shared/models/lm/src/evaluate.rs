@@ -223,7 +223,7 @@ fn planned(
     let counts = plan.zeros(DType::I64, 2 * COUNTS);
     let (weights, int8) = store.add(&mut plan, dtype);
     let windows = add_windows(&mut plan, data, order, counts, window, Share::all(batch))?;
-    let mut tape = Tape::new(&mut plan, dtype, store.kept(), weights, None)
+    let mut tape = Tape::new(&mut plan, dtype, store.unquantized(), weights, None)
         .with_int8(int8)
         .with_documents(document.map(|first| Documents { tokens: windows.inputs, first }));
     let y = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;

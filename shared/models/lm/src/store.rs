@@ -41,7 +41,7 @@ impl Store {
     }
 
     /// What has the run's type.
-    pub(crate) fn kept(&self) -> &Parameters {
+    pub(crate) fn unquantized(&self) -> &Parameters {
         match self {
             Self::Same(all) => all,
             Self::Int8(quantized) => &quantized.kept,
@@ -50,7 +50,7 @@ impl Store {
 
     /// Adds its arenas.
     pub(crate) fn add(&self, plan: &mut Plan, dtype: DType) -> (Slot, Option<Int8<'_>>) {
-        let weights = plan.input(WEIGHTS, dtype, &[self.kept().len()]);
+        let weights = plan.input(WEIGHTS, dtype, &[self.unquantized().len()]);
         let Self::Int8(of) = self else { return (weights, None) };
         let matrices = plan.input(MATRICES, DType::I8, &[of.matrices.len()]);
         let scales = plan.input(SCALES, DType::F32, &[of.scales.len()]);
@@ -59,7 +59,7 @@ impl Store {
 
     /// The arenas, by the names of their slots, with their types.
     pub(crate) fn arenas(&self, dtype: DType) -> Vec<(&'static str, DType, &Parameters)> {
-        let kept = (WEIGHTS, dtype, self.kept());
+        let kept = (WEIGHTS, dtype, self.unquantized());
         match self {
             Self::Same(_) => vec![kept],
             Self::Int8(of) => {

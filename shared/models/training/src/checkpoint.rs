@@ -237,7 +237,7 @@ impl<M: Trained> Checkpoint<M> {
     /// As [`Checkpoint::read`].
     pub fn read_to_resume(path: &Path) -> Result<Self, Error> {
         let (all, notes) = tensor::read_with_notes(path)?;
-        Self::of_any_file(path, all, &notes)
+        Self::of_file_or_beginning(path, all, &notes)
     }
 
     /// The same of a file that has been read: its tensors, and the texts of its metadata.
@@ -249,7 +249,7 @@ impl<M: Trained> Checkpoint<M> {
         all: Tensors,
         notes: &BTreeMap<String, String>,
     ) -> Result<Self, Error> {
-        let checkpoint = Self::of_any_file(path, all, notes)?;
+        let checkpoint = Self::of_file_or_beginning(path, all, notes)?;
         if checkpoint.is_bare() {
             let expected = "those of a training that was kept behind its first step";
             return Err(bad(format!("parameters of {}", path.display()), expected, "none"));
@@ -257,7 +257,7 @@ impl<M: Trained> Checkpoint<M> {
         Ok(checkpoint)
     }
 
-    fn of_any_file(
+    fn of_file_or_beginning(
         path: &Path,
         mut all: Tensors,
         notes: &BTreeMap<String, String>,

@@ -32,7 +32,7 @@ pub(super) fn recurrence(
     state: usize,
 ) -> Recurrence {
     let Sizes { dtype, steps, batch, hidden, keep, .. } = sizes;
-    let version = sizes.way.slstm().expect("a way that was checked");
+    let version = sizes.way.slstm_version().expect("a way that was checked");
     let b = weights.get("b").copied().unwrap_or_else(|| plan.zeros(dtype, sizes.weights()));
     let own = named![wx, y, b, r: weights["r"]];
     let tensors = of_layer(&states.slots, sizes, state).chain(own);

@@ -102,7 +102,7 @@ fn check_size(name: &str, size: usize) -> Result<(), Error> {
 }
 
 fn check_slstm(way: Way, network: &Network, heads: usize) -> Result<(), Error> {
-    let Some(version) = way.slstm() else {
+    let Some(version) = way.slstm_version() else {
         return Err(Error::bad("way", "cell or tensor in an sLSTM", way));
     };
     let [.., most_heads, most_units] = version.info().dims else { unreachable!("B, T, NH and DH") };

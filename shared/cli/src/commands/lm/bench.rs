@@ -71,7 +71,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     decoder.time(*tokens, 1)?;
     let times = Times::of(&decoder.time(*tokens, *runs)?);
     let ms = times.median_us * 1e-3 / *tokens as f64;
-    let Bytes { weights: of_weights, states } = decoder.bytes();
+    let Bytes { weights: of_weights, states } = decoder.bytes_moved();
     let gbps = (of_weights + states) as f64 / ms * 1e-6;
     let share = copy_gbps.map(|copy| gbps / copy);
     let per_second = *sequences as f64 / ms * 1e3;

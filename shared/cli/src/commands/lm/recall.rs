@@ -81,7 +81,7 @@ impl<'a> Experiment<'a> {
         lab_training::count("--steps", steps, 1 << 20)?;
         let pairs = (1..=keys.ilog2()).map(|power| 1 << power).collect();
         let experiment = Self { arguments, recall, pairs, positions: 2 * keys };
-        experiment.config().check()?;
+        experiment.training_config().check()?;
         for model in experiment.models() {
             model.check()?;
         }
@@ -102,7 +102,7 @@ impl<'a> Experiment<'a> {
         all.into_iter().map(wider).collect()
     }
 
-    fn config(&self) -> Config {
+    fn training_config(&self) -> Config {
         let Arguments { steps, batch, lr, seed, .. } = *self.arguments;
         let decay = Decay::Cosine { steps, min: 0.1 * lr };
         let schedule = Schedule { rate: lr, warm_up: 20, decay };
@@ -118,7 +118,7 @@ impl<'a> Experiment<'a> {
     }
 
     fn learn(&self, device: &Device, model: Model, bar: &ProgressBar) -> Result<Outcome, Failure> {
-        let (start, config) = (Instant::now(), self.config());
+        let (start, config) = (Instant::now(), self.training_config());
         let mixed: Vec<usize> = (0..LEARNT).map(|n| self.pairs[n % self.pairs.len()]).collect();
         let (data, starts) = self.data(&mixed, 0);
         let mut trainer = Trainer::new(device, model, config, &data, &starts)?;
