@@ -151,8 +151,8 @@ struct Classes<'a> {
 }
 
 impl<'a> Classes<'a> {
-    /// The sums, and what is copied to them or from them on whatever way; `None` where nothing is, or where a name means two
-    /// registers.
+    /// The sums, and what is copied to them or from them on whatever way; `None` where nothing is, where a name means two
+    /// registers, or where a function's ways are not known.
     fn of(lines: &'a [Line], sums: &[Vec<&'a str>], copies: &[[&'a str; 2]]) -> Option<Self> {
         let mut looked_at: HashSet<&str> = sums.iter().flatten().copied().collect();
         loop {
@@ -166,6 +166,13 @@ impl<'a> Classes<'a> {
                 break;
             }
         }
+        // Where a jump by a table goes is not followed here, nor what a function writes that is called.
+        let is_followed = |own: &Instruction| match own.words[0].as_str() {
+            "brx" => false,
+            "call" => names_in(own.guard.as_ref(), &own.operands).is_disjoint(&looked_at),
+            _ => true,
+        };
+        lines.iter().filter_map(instruction).all(is_followed).then_some(())?;
         let mut declared = HashSet::new();
         let mut names = Vec::new();
         for line in lines {
@@ -393,6 +400,12 @@ mod tests {
             let pair = [format!("f{n}"), format!("f{}", n + 4)];
             assert!(pairs.contains(&pair), "{pair:?} of {pairs:?}");
         }
+    }
+
+    #[test]
+    fn where_ways_are_not_known_all_registers_stay() {
+        assert!(of("brx.idx %r1, ts;").is_empty());
+        assert!(of("call (%f9), g, (%f1);").is_empty());
     }
 
     #[test]
