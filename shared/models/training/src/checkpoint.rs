@@ -231,7 +231,7 @@ impl<M: Trained> Checkpoint<M> {
         Self::of_file(path, all, &notes)
     }
 
-    /// The same, or what [`Checkpoint::beginning`] has left: what a training can go on from.
+    /// The same, or what [`Checkpoint::without_tensors`] has left: what a training can go on from.
     ///
     /// # Errors
     /// As [`Checkpoint::read`].
