@@ -15,9 +15,10 @@ use self::process::{Answer, Script, Turn};
 pub(super) use self::process::{Ready, Theirs};
 
 /// The scripts and their families.
-const SCRIPTS: [(&str, &[&str]); 8] = [
+const SCRIPTS: [(&str, &[&str]); 9] = [
     ("attention.py", &["attention", "attention_fwbw"]),
     ("attention_step.py", &["attention_step"]),
+    ("gdn.py", &["gdn_fw", "gdn_fwbw", "gdn_step"]),
     ("linear.py", &["linear", "weight_gradient"]),
     ("lstm.py", &["lstm_fw", "lstm"]),
     ("mlp.py", &["mlp"]),
