@@ -1,7 +1,7 @@
 //! `lab dev bundle DIR`: the tool and what it needs, for a GPU machine that has neither Rust nor a C++ compiler.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab_device::emulator::write_atomically;
@@ -48,7 +48,12 @@ pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
     let stripped = Command::new("strip").arg(&draft).status().is_ok_and(|s| s.success());
     std::fs::rename(&draft, &target).map_err(refuse)?;
     let objects = write_objects(directory)?;
-    let state = state_of_tree();
+    let state = state_of_tree().and_then(|commit| match newer_source(&tool) {
+        None => Ok(commit),
+        Some(source) => {
+            Err(format!("{} is newer than the tool; `cargo build` makes it anew", source.display()))
+        }
+    });
     let commit = state.as_deref().unwrap_or("dirty");
     std::fs::write(directory.join("commit"), format!("{commit}\n")).map_err(refuse)?;
     let script = directory.join("run.sh");
@@ -80,6 +85,18 @@ pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
         directory.file_name().unwrap_or_default().to_string_lossy()
     );
     Ok(())
+}
+
+/// A source that has changed since the tool was built of it, as cargo's list beside the tool has them; `None` where there is
+/// no list. Its records would name a commit that it is not of.
+fn newer_source(tool: &Path) -> Option<PathBuf> {
+    let list = std::fs::read_to_string(tool.with_extension("d")).ok()?;
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+    let built = changed(tool)?;
+    // A space of a path is written as `\ `.
+    let list = list.split_once(": ")?.1.replace("\\ ", "\0");
+    let mut sources = list.split_whitespace().map(|s| PathBuf::from(s.replace('\0', " ")));
+    sources.find(|source| changed(source).is_some_and(|at| at > built))
 }
 
 /// Writes the objects that are not inside the tool into the directory where it looks for them; how many.
