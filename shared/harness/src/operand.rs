@@ -12,6 +12,7 @@ pub struct Operand {
     columns: usize,
     row: usize,
     several: Option<usize>,
+    matrix: Option<usize>,
 }
 
 impl Operand {
@@ -23,7 +24,7 @@ impl Operand {
 
     /// Without gaps between rows.
     pub fn new(dtype: DType, [rows, columns]: [usize; 2]) -> Self {
-        Self { dtype, rows, columns, row: columns, several: None }
+        Self { dtype, rows, columns, row: columns, several: None, matrix: None }
     }
 
     /// With rows that begin so many elements apart.
@@ -34,6 +35,11 @@ impl Operand {
     /// So many matrices, one behind the other; their boxes have a third coordinate, which of them.
     pub fn several(self, matrices: usize) -> Self {
         Self { several: Some(matrices), ..self }
+    }
+
+    /// With matrices that begin so many elements apart, where one does not follow behind the other.
+    pub fn matrices_apart(self, elements: usize) -> Self {
+        Self { matrix: Some(elements), ..self }
     }
 
     /// As it is loaded, in boxes of `high` rows: all rows or columns of a tile of an operand that lies along k, the tile's
@@ -50,7 +56,7 @@ impl Operand {
             Some(several) => {
                 let sizes = [self.columns, self.rows, several];
                 let map = TensorMap::new(self.dtype, &sizes, &[span, high, 1])?;
-                map.strides(&[row, self.rows * row])?
+                map.strides(&[row, self.matrix.map_or(self.rows * row, |m| m * self.dtype.size())])?
             }
         };
         Ok(map.swizzle(Swizzle::Bytes128))
@@ -82,5 +88,7 @@ mod tests {
         assert_eq!(plain.stored().unwrap(), of(&[24, 100, 1], &[64, 64, 1], &[48, 4800]));
         let three = plain.several(3).loaded(64).unwrap();
         assert_eq!(three, of(&[24, 100, 3], &[64, 64, 1], &[48, 4800]));
+        let beside = plain.rows_apart(48).several(2).matrices_apart(24).loaded(64).unwrap();
+        assert_eq!(beside, of(&[24, 100, 2], &[64, 64, 1], &[96, 48]));
     }
 }

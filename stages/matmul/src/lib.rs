@@ -16,6 +16,8 @@ mod narrow_round;
 mod plans;
 mod settings;
 mod sizes;
+pub mod swiglu;
+mod swiglu_versions;
 mod tuning;
 mod versions;
 pub mod weight_gradient;
@@ -64,6 +66,8 @@ pub static STAGE: Stage = Stage {
         &SNAKE,
         &linear::LINEAR,
         &weight_gradient::WEIGHT_GRADIENT,
+        &swiglu_versions::FORWARD,
+        &swiglu_versions::BACKWARD,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

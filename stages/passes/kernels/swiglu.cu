@@ -1,12 +1,11 @@
-// SwiGLU (Shazeer 2020, arXiv 2002.05202), of a product that has made gate and up at once:
+// SwiGLU (lab/swiglu.cuh), of a product that has made gate and up at once:
 //
-//     u_c = silu(a_c) b_c            a_c = gate_up_c,   b_c = gate_up_(W + c),   silu(a) = a σ(a)
-//     da_c = du_c b_c σ(a_c) (1 + a_c (1 − σ(a_c)))        db_c = du_c silu(a_c)
+//     u_c = silu(a_c) b_c            a_c = gate_up_c,   b_c = gate_up_(W + c)
 //
 // Work split: a thread N columns of a row, 16 bytes of each tensor where N > 1.
 //
 // gate_up, dgate_up: rows x 2 W; u, du: rows x W.
-#include "lab/quick.cuh"
+#include "lab/swiglu.cuh"
 #include "strip.cuh"
 
 using namespace lab;
@@ -33,7 +32,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     load_cells<N>(a, from);
     load_cells<N>(b, from + width);
 #pragma unroll
-    for (int i = 0; i < N; ++i) b[i] *= a[i] * quick_sigmoid(a[i]);
+    for (int i = 0; i < N; ++i) b[i] = lab::swiglu(a[i], b[i]);
     store_cells<N>(u + at.row * width + at.column, b);
 }
 // ANCHOR_END: forward
@@ -47,20 +46,17 @@ __global__ void __launch_bounds__(PASS_THREADS)
     Share<N> at(width);
     if (at.row >= rows) return;
     long long gate = at.row * 2 * width + at.column, cell = at.row * width + at.column;
-    float a[N], b[N], d[N], silu[N];
+    float a[N], b[N], d[N];
     load_cells<N>(a, gate_up + gate);
     load_cells<N>(b, gate_up + gate + width);
     load_cells<N>(d, du + cell);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-        float sigmoid = quick_sigmoid(a[i]);
-        silu[i] = a[i] * sigmoid;
-        a[i] = d[i] * b[i] * (sigmoid + silu[i] * (1.0f - sigmoid));
-        b[i] *= silu[i];
-        silu[i] *= d[i];
+        auto [of_gate, of_up, again] = swiglu_gradients(a[i], b[i], d[i]);
+        a[i] = of_gate, d[i] = of_up, b[i] = again;
     }
     store_cells<N>(dgate_up + gate, a);
-    store_cells<N>(dgate_up + gate + width, silu);
+    store_cells<N>(dgate_up + gate + width, d);
     if (recomputes) store_cells<N>(u + cell, b);
 }
 // ANCHOR_END: backward

@@ -1,0 +1,132 @@
+// The sums of a gated layer on their way to memory, kept in registers while the products of a warpgroup's next tile run.
+#pragma once
+#include "kept_sums.cuh"
+#include "lab/ptx/ldmatrix.cuh"
+#include "lab/ptx/mbarrier.cuh"
+#include "lab/swiglu.cuh"
+
+namespace lab {
+
+// As floats_of(), for what is kept in registers: the compiler would keep the halves of bfloat16 apart, in twice as many.
+template <class T> __device__ __forceinline__ float2 floats_in(unsigned word) {
+    if constexpr (is_f16<T>) return floats_of<T>(word);
+    else return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
+}
+
+// ANCHOR: kept
+// A tile has BN / 2 columns of gate, then the same ones of up. A thread has both of each column that it has, so that u is made
+// of what it keeps: gate and up go to the two matrices of C, where they are wanted, and then u to U.
+template <class T, int BM, int BN, class Order> struct KeptGateUp : KeptSums<T, BM, BN, Order> {
+    using Sums = KeptSums<T, BM, BN, Order>;
+    using Store = typename Sums::Store;
+    static constexpr int OF_U = BN / 2 / Store::PANEL, PANELS = 3 * OF_U;
+    const TensorMap& U;
+    bool keeps;  // gate and up
+
+    __device__ __forceinline__ KeptGateUp(const TensorMap& C, const TensorMap& U, const Store& staged, Order order, int row,
+                                          bool keeps)
+        : Sums(C, staged, order, row), U(U), keeps(keeps) {}
+
+    __device__ __forceinline__ void store(int p) {
+        if (this->tile < 0) return;
+        if (p == 0) {
+            auto [down, along, one] = this->order.at(this->tile);
+            this->i = down * BM + this->row, this->j = along * (BN / 2);
+        }
+        const unsigned(&words)[BN / 4] = this->words;
+        int column = this->j + p % OF_U * Store::PANEL;
+        if (p >= 2 * OF_U) {
+            int first = p % OF_U * Store::PANEL / 4;
+            this->staged.store_panel(U, p, this->i, column, 0, [&](int w) {
+                float2 gate = floats_in<T>(words[first + w]), up = floats_in<T>(words[first + w + BN / 8]);
+                return two_halves<T>(swiglu(gate.x, up.x), swiglu(gate.y, up.y));
+            });
+        } else if (keeps) {
+            this->staged.store_panel(this->C, p, this->i, column, p / OF_U,
+                                     [&](int w) { return words[p * Store::PANEL / 4 + w]; });
+        }
+    }
+};
+// ANCHOR_END: kept
+
+// Where a warpgroup's panels of gate and up come to, one after the other, and where their gradients and u stand, ready to leave.
+template <class T> struct GatePanels {
+    static constexpr int PANEL = 128 / sizeof(T), CELLS = 64 * PANEL, PLACES = 3, BYTES = PLACES * CELLS * sizeof(T);
+    T* place;  // of gate, then its gradient; of up, then its gradient; of u
+    Mbarrier *come, *written;
+
+    struct Standing {
+        int i = -1, j = 0;  // the rows and columns of what stands there; nothing
+        unsigned parity = 1;
+    };
+
+    // By one thread beside the warpgroup, for rows i and columns j: what stands there goes to memory, once it is written, and the
+    // next is brought once that has been read. So nobody who multiplies waits for either.
+    __device__ __forceinline__ void bring(const TensorMap& gate_up, const TensorMap& d, const TensorMap& u, int i, int j,
+                                          Standing& at) const {
+        send(d, u, at);
+        at = {i, j, at.parity ^ 1};
+        mbarrier_arrive_expect(come, 2 * CELLS * sizeof(T));
+        tensor_load(place, gate_up, {j, i, 0}, come);
+        tensor_load(place + CELLS, gate_up, {j, i, 1}, come);
+    }
+    __device__ __forceinline__ void send(const TensorMap& d, const TensorMap& u, const Standing& at) const {
+        if (at.i < 0) return;
+        mbarrier_wait(written, at.parity);
+        tensor_store(d, {at.j, at.i, 0}, place);
+        tensor_store(d, {at.j, at.i, 1}, place + CELLS);
+        tensor_store(u, {at.j, at.i, 0}, place + 2 * CELLS);
+        bulk_commit();
+        bulk_wait_read<0>();
+    }
+};
+
+// ANCHOR: upstream
+// du of a tile, rounded; panel by panel it becomes the gradients of gate and up, and u again.
+template <class T, int BN> struct KeptUpstream {
+    using Panels = GatePanels<T>;
+    static constexpr int PANELS = BN / Panels::PANEL;
+    Panels panels;
+    bool has = false;
+    unsigned parity = 0;
+    unsigned words[BN / 4];
+
+    __device__ __forceinline__ explicit KeptUpstream(Panels panels) : panels(panels) {}
+
+    __device__ __forceinline__ void keep(const float (&sum)[BN / 2], int) {
+        has = true;
+#pragma unroll
+        for (int w = 0; w < BN / 4; ++w) words[w] = two_halves<T>(sum[2 * w], sum[2 * w + 1]);
+    }
+    __device__ __forceinline__ void store(int p) {
+        if (!has) return;
+        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
+        mbarrier_wait(panels.come, parity);
+        parity ^= 1;
+#pragma unroll
+        for (int c = 0; c < Panels::PANEL; c += 16) {
+            T* cells = panels.place + row * Panels::PANEL + ((c / 8 + lane / 16) ^ row % 8) * 8;
+            unsigned gate[4], up[4], u[4];
+            load_matrices(gate, cells);
+            load_matrices(up, cells + Panels::CELLS);
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                float2 a = floats_in<T>(gate[w]), b = floats_in<T>(up[w]);
+                float2 du = floats_in<T>(words[(p * Panels::PANEL + c) / 4 + w]);
+                auto first = swiglu_gradients(a.x, b.x, du.x), second = swiglu_gradients(a.y, b.y, du.y);
+                gate[w] = two_halves<T>(first.gate, second.gate);
+                up[w] = two_halves<T>(first.up, second.up);
+                u[w] = two_halves<T>(first.u, second.u);
+            }
+            __syncwarp();  // all lanes have read what others of them write over
+            store_matrices(cells, gate);
+            store_matrices(cells + Panels::CELLS, up);
+            store_matrices(cells + 2 * Panels::CELLS, u);
+        }
+        fence_proxy_async_shared();  // TMA reads what was written by plain stores
+        mbarrier_arrive(panels.written);  // each lane, for what it has written
+    }
+};
+// ANCHOR_END: upstream
+
+}  // namespace lab
