@@ -112,7 +112,10 @@ fn main() {
         .kernel("kernels/linear_swiglu.cu", &halves("linear_swiglu", "128, 256, 64, 4, 16"))
         .needs("sm_90a")
         .spills(8) // once a tile, in f16
-        .kernel("kernels/linear_swiglu_back.cu", &halves("linear_swiglu_back", "128, 256, 64, 3, 16"))
+        .kernel(
+            "kernels/linear_swiglu_back.cu",
+            &halves("linear_swiglu_back", "128, 256, 64, 3, 16"),
+        )
         .needs("sm_90a")
         .kernel("kernels/linear_plain.cu", &plain)
         .kernel("kernels/weight_gradient.cu", &gradient)

@@ -3,7 +3,7 @@
 use decode::{Dequantize, FewRows, GateColumns, Heads, Norm};
 use lab_harness::Error;
 use lab_harness::plan::Slot;
-use passes::{GatedHeadNorm, RmsNorm, SwiGlu};
+use passes::{GatedHeadNorm, RmsNorm};
 
 use crate::Tape;
 use crate::layers::Linear;
@@ -16,11 +16,11 @@ const NORMED: usize = 2;
 
 /// W of a product: of the run's type, or of int8 with its scales.
 #[derive(Clone, Copy)]
-struct Weight {
-    slot: Slot,
-    scale: Option<Slot>,
-    n: usize,
-    k: usize,
+pub(crate) struct Weight {
+    pub(crate) slot: Slot,
+    pub(crate) scale: Option<Slot>,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
 }
 
 /// A norm that is not launched yet: products of few rows do it themselves.
@@ -104,7 +104,7 @@ impl Tape<'_> {
         }
     }
 
-    fn any_weight(&self, names: &[&str]) -> Result<Weight, Error> {
+    pub(crate) fn any_weight(&self, names: &[&str]) -> Result<Weight, Error> {
         let [_, k] = self.sizes_of(names[0])?;
         let (slot, scale) = match self.int8_weight(names)? {
             Some([slot, scale]) => (slot, Some(scale)),
@@ -124,7 +124,7 @@ impl Tape<'_> {
     }
 
     /// Whether a product of so many rows is one of few: \[on any cores, on the tensor cores\].
-    fn is_few(&self, rows: usize, weight: &Weight) -> [bool; 2] {
+    pub(crate) fn is_few(&self, rows: usize, weight: &Weight) -> [bool; 2] {
         let (device, rows) = (self.plan.device(), self.rows_to_choose_by(rows));
         let fits = !self.is_training() && (rows <= FEW || weight.scale.is_some());
         let takes = FewRows::takes(device, self.dtype, [rows, weight.k]);
@@ -132,7 +132,7 @@ impl Tape<'_> {
     }
 
     /// Without any option; `y` may be said.
-    fn few_rows(&self, x: Slot, weight: Weight) -> FewRows<'static> {
+    pub(crate) fn few_rows(&self, x: Slot, weight: Weight) -> FewRows<'static> {
         let Weight { slot, scale, n, k } = weight;
         let of = |rows| FewRows::usual_way(self.plan.device(), self.dtype, [rows, k]);
         // Of what is not normed yet, the product does it.
@@ -205,34 +205,5 @@ impl Tape<'_> {
         let product = FewRows { parts: begins, gates, ..self.few_rows(x, weight) };
         let y = product.add(self.plan)?;
         Ok(Some(InParts { y, has_gates: by_mma }))
-    }
-
-    /// z Wdᵀ + x with u = silu(z Wgᵀ) ⊙ (z Wuᵀ): \[rows, width\] → the same. `gate_up` are two parameters, one behind the other.
-    ///
-    /// # Errors
-    /// As [`Tape::embedding`].
-    pub fn feed_forward(
-        &mut self,
-        gate_up: [&str; 2],
-        down: &str,
-        z: Slot,
-        x: Slot,
-    ) -> Result<Slot, Error> {
-        let weight = self.any_weight(&gate_up)?;
-        let rows = z.len() / weight.k;
-        let [_, by_mma] = self.is_few(rows, &weight);
-        if by_mma {
-            let both = Weight { n: weight.n / 2, ..weight };
-            let u = FewRows { gated: true, ..self.few_rows(z, both) }.add(self.plan)?;
-            return self.linear(&[down], u, Some(x));
-        }
-        let up = self.linear(&gate_up, z, None)?;
-        if self.is_training() {
-            return self.swiglu_linear(down, up, x);
-        }
-        let width = weight.n / 2;
-        let u = SwiGlu { dtype: self.dtype, rows, width, gate_up: up, u: None }
-            .add_forward(self.plan)?;
-        self.linear(&[down], u, Some(x))
     }
 }

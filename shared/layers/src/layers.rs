@@ -1,13 +1,11 @@
-//! Embedding, norms, products, SwiGLU, dropout.
+//! Embedding, norms, products, dropout.
 
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
 use matmul::linear::{Activation, Lies, Product};
 use matmul::weight_gradient::WeightGradient;
-use passes::{
-    Dropout, Embedding, EmbeddingUpstream, RmsNorm, RmsNormUpstream, SwiGlu, SwiGluUpstream,
-};
+use passes::{Dropout, Embedding, EmbeddingUpstream, RmsNorm, RmsNormUpstream};
 
 use crate::{Dropouts, Tape};
 
@@ -102,6 +100,18 @@ impl Tape<'_> {
             weight: self.weight(weights)?,
         };
         let y = linear.add_forward(self.plan, added)?;
+        self.push_linear(linear, weights, y, added)?;
+        Ok(y)
+    }
+
+    /// Leaves the backward pass of such a product on the tape.
+    pub(crate) fn push_linear(
+        &mut self,
+        linear: Linear,
+        weights: &[&str],
+        y: Slot,
+        added: Option<Slot>,
+    ) -> Result<(), Error> {
         let accumulates = self.accumulates;
         if let Some(dweight) = self.gradient(weights)? {
             self.push(move |back| {
@@ -109,55 +119,14 @@ impl Tape<'_> {
                 if let Some(added) = added {
                     back.put(added, dy)?;
                 }
+                let x = linear.x;
                 let so_far = back.take(x);
                 linear.add_by_weight(back.plan, dy, [x, dweight], accumulates)?;
                 let dx = linear.add_by_input(back.plan, dy, so_far)?;
                 back.put(x, dx)
             });
         }
-        Ok(y)
-    }
-
-    /// y = u Wᵀ + added with u = silu(gate) ⊙ up, of \[rows, 2 width\] with the gates first → \[rows, N\]. Of u nothing is kept: the
-    /// backward pass makes it again beside its gradient.
-    ///
-    /// # Errors
-    /// As [`Tape::embedding`].
-    pub fn swiglu_linear(
-        &mut self,
-        weight: &str,
-        gate_up: Slot,
-        added: Slot,
-    ) -> Result<Slot, Error> {
-        let [n, width] = self.sizes_of(weight)?;
-        let (dtype, rows) = (self.dtype, gate_up.len() / (2 * width));
-        let swiglu = SwiGlu { dtype, rows, width, gate_up, u: None };
-        let u = swiglu.add_forward(self.plan)?;
-        let (x, drop) = self.dropped(u)?;
-        let linear = Linear { dtype, rows, n, k: width, x, weight: self.weight(&[weight])? };
-        let y = linear.add_forward(self.plan, Some(added))?;
-        let accumulates = self.accumulates;
-        if let Some(dweight) = self.gradient(&[weight])? {
-            self.push(move |back| {
-                let Some(dy) = back.take(y) else { return Ok(()) };
-                back.put(added, dy)?;
-                let plan = &mut *back.plan;
-                let mut du = linear.add_by_input(plan, dy, None)?;
-                if let Some(drop) = drop {
-                    du = drop.add_backward(plan, du, None)?;
-                }
-                let again = plan.scratch(dtype, rows * width);
-                let upstream = SwiGluUpstream { du, dgate_up: None, recompute_into: Some(again) };
-                let gradient = swiglu.add_backward(plan, upstream)?;
-                let x = match drop {
-                    Some(drop) => Dropout { x: again, ..drop }.add_forward(plan)?,
-                    None => again,
-                };
-                linear.add_by_weight(plan, dy, [x, dweight], accumulates)?;
-                back.put(gate_up, gradient)
-            });
-        }
-        Ok(y)
+        Ok(())
     }
 
     /// Drops elements of x in training, where the tape has a [rate](Tape::with_dropout) for it; x itself elsewhere.
@@ -176,7 +145,7 @@ impl Tape<'_> {
         Ok(out)
     }
 
-    fn dropped(&mut self, x: Slot) -> Result<(Slot, Option<Dropout>), Error> {
+    pub(crate) fn dropped(&mut self, x: Slot) -> Result<(Slot, Option<Dropout>), Error> {
         let Some(Dropouts { rate, seed, step, next }) =
             self.dropout.filter(|all| self.is_training() && all.rate > 0.0)
         else {

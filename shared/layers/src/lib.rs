@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod feed_forward;
 mod few;
 mod language;
 mod layers;

@@ -13,6 +13,9 @@ use crate::linear_checks::{
 use crate::narrow_round::narrow_tiles;
 use crate::settings::TILE;
 use crate::sizes::sizes;
+use crate::swiglu_checks::{
+    swiglu_is_that_of_what_is_stored, what_a_layer_with_swiglu_cannot_take_is_refused,
+};
 use crate::{BEHIND, GRID, MMA, Matmul, NARROW, SNAKE, SPLIT, STORES, TENSOR, TURNED, TURNED_GRID};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
@@ -30,6 +33,11 @@ pub(crate) static CHECKS: &[Check] = &[
     Check::new("bare_products_have_the_same_bits", bare_products_have_the_same_bits),
     Check::new("weight_gradients_add_up", weight_gradients_add_up),
     Check::new("what_a_layer_cannot_take_is_refused", what_a_layer_cannot_take_is_refused),
+    Check::new("swiglu_is_that_of_what_is_stored", swiglu_is_that_of_what_is_stored),
+    Check::new(
+        "what_a_layer_with_swiglu_cannot_take_is_refused",
+        what_a_layer_with_swiglu_cannot_take_is_refused,
+    ),
     Check::new("overlap_changes_no_bit", overlap_changes_no_bit),
     Check::new("every_cut_is_right", every_cut_is_right).in_tier(Tier::ManySizes),
     Check::new("a_narrow_last_round_is_right", a_narrow_last_round_is_right),

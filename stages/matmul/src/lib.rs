@@ -17,6 +17,7 @@ mod plans;
 mod settings;
 mod sizes;
 pub mod swiglu;
+mod swiglu_checks;
 mod swiglu_versions;
 mod tuning;
 mod versions;

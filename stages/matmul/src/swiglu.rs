@@ -73,18 +73,18 @@ impl LinearSwiGlu {
         ])?;
         let [high, wide, _] = TILE;
         let tiles = rows.div_ceil(high) * width.div_ceil(wide / 2);
-        let (kernel, launch) = of_type(plan, &kernels::LINEAR_SWIGLU, "linear_swiglu", dtype, tiles)?;
+        let (kernel, launch) =
+            of_type(plan, &kernels::LINEAR_SWIGLU, "linear_swiglu", dtype, tiles)?;
         let weight = Operand::new(dtype, [width, k]).several(2).loaded(wide / 2)?;
-        // Nobody stores there.
-        let kept = self.gate_up.unwrap_or(self.u);
-        let map = match self.gate_up {
-            Some(_) => two(dtype, rows, width)?,
-            None => Operand::new(dtype, [rows, width]).stored()?,
+        let kept = match self.gate_up {
+            Some(gate_up) => gate_up.stored_by(two(dtype, rows, width)?),
+            // Nobody stores there.
+            None => plan.scratch(dtype, 8).stored_by(Operand::new(dtype, [1, 8]).stored()?),
         };
         let all = arguments![
             X: self.x.loaded_by(Operand::new(dtype, [rows, k]).loaded(high)?),
             W: self.weight.loaded_by(weight),
-            C: kept.stored_by(map),
+            C: kept,
             U: self.u.stored_by(Operand::new(dtype, [rows, width]).stored()?),
             M: rows,
             H: width,

@@ -263,7 +263,8 @@ impl Version for SwiGlu {
             let [dy, weight, gate_up] = request.inputs(&mut plan, ["dy", "weight", "gate_up"]);
             let dgate_up = plan.output("dgate_up", dtype, &[m, 2 * h]);
             let u = plan.output("u", dtype, &[m, h]);
-            LinearSwiGluBack { dtype, sizes: all, dy, weight, gate_up, dgate_up, u }.add(&mut plan)?;
+            LinearSwiGluBack { dtype, sizes: all, dy, weight, gate_up, dgate_up, u }
+                .add(&mut plan)?;
             return Ok(plan);
         }
         let [x, weight] = request.inputs(&mut plan, ["x", "weight"]);
