@@ -83,9 +83,9 @@ pub(crate) fn swiglu_is_that_of_what_is_stored(device: &Device) {
     for (dtype, own, high, k, devices) in [
         (DType::BF16, unit::BF16, 160, 72, &in_any_order[..]),
         (DType::F16, unit::F16, 160, 72, &unchecked),
-        (DType::BF16, unit::BF16, 48, 840, &unchecked),
+        (DType::BF16, unit::BF16, 136, 840, &unchecked),
     ] {
-        let sizes @ [_, width, _] = [multiprocessors * high - 8, 264, k];
+        let sizes @ [_, width, _] = [multiprocessors * high - 8, 136, k];
         let all = drawn(dtype, sizes);
         for device in devices {
             let made = make(device, dtype, sizes, &all);
