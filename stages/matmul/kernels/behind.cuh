@@ -25,8 +25,8 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], Kept& kept, T* tile
     };
 #pragma unroll
     for (int p = 0; p < Kept::PANELS; ++p) {
-        step();
-        step();  // a panel a step would hold up the next one
+#pragma unroll
+        for (int s = 0; s < Kept::STEPS; ++s) step();
         kept.store(p);
     }
     while (k < K) step();

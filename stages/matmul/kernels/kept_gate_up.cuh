@@ -49,35 +49,44 @@ template <class T, int BM, int BN, class Order> struct KeptGateUp : KeptSums<T, 
 };
 // ANCHOR_END: kept
 
-// Where a warpgroup's panels of gate and up come to, one after the other, and where their gradients and u stand, ready to leave.
+// Where panels of gate and up come to, and where their gradients and u stand, ready to leave: of a warpgroup. There are two sets of
+// places: while one is in use, the other one's results are read and the next panels come. u has one place.
 template <class T> struct GatePanels {
-    static constexpr int PANEL = 128 / sizeof(T), CELLS = 64 * PANEL, PLACES = 3, BYTES = PLACES * CELLS * sizeof(T);
-    T* place;  // of gate, then its gradient; of up, then its gradient; of u
-    Mbarrier *come, *written;
+    static constexpr int PANEL = 128 / sizeof(T), CELLS = 64 * PANEL, SETS = 2, BYTES = (2 * SETS + 1) * CELLS * sizeof(T);
+    T* places;
 
-    struct Standing {
-        int i = -1, j = 0;  // the rows and columns of what stands there; nothing
-        unsigned parity = 1;
+    struct Barriers {
+        Mbarrier come[SETS];  // gate and up
+        Mbarrier written;     // the results of a panel stand there
+        Mbarrier left;        // and have been read
+
+        // One thread, before a fence of barriers.
+        __device__ __forceinline__ void init() {
+            for (int set = 0; set < SETS; ++set) mbarrier_init(&come[set], 1);
+            mbarrier_init(&written, 128);
+            mbarrier_init(&left, 1);
+        }
     };
+    Barriers& barriers;
 
-    // By one thread beside the warpgroup, for rows i and columns j: what stands there goes to memory, once it is written, and the
-    // next is brought once that has been read. So nobody who multiplies waits for either.
-    __device__ __forceinline__ void bring(const TensorMap& gate_up, const TensorMap& d, const TensorMap& u, int i, int j,
-                                          Standing& at) const {
-        send(d, u, at);
-        at = {i, j, at.parity ^ 1};
+    __device__ __forceinline__ T* set(int n) const { return places + n % SETS * 2 * CELLS; }
+    __device__ __forceinline__ T* of_u() const { return places + SETS * 2 * CELLS; }
+
+    // By one thread beside the warpgroup. Panel n, of rows i and columns j: gate and up are brought; what was made of them goes to memory.
+    __device__ __forceinline__ void bring(const TensorMap& gate_up, int n, int i, int j) const {
+        Mbarrier* come = &barriers.come[n % SETS];
         mbarrier_arrive_expect(come, 2 * CELLS * sizeof(T));
-        tensor_load(place, gate_up, {j, i, 0}, come);
-        tensor_load(place + CELLS, gate_up, {j, i, 1}, come);
+        tensor_load(set(n), gate_up, {j, i, 0}, come);
+        tensor_load(set(n) + CELLS, gate_up, {j, i, 1}, come);
     }
-    __device__ __forceinline__ void send(const TensorMap& d, const TensorMap& u, const Standing& at) const {
-        if (at.i < 0) return;
-        mbarrier_wait(written, at.parity);
-        tensor_store(d, {at.j, at.i, 0}, place);
-        tensor_store(d, {at.j, at.i, 1}, place + CELLS);
-        tensor_store(u, {at.j, at.i, 0}, place + 2 * CELLS);
+    __device__ __forceinline__ void send(const TensorMap& d, const TensorMap& u, int n, int i, int j) const {
+        mbarrier_wait(&barriers.written, n % 2);
+        tensor_store(d, {j, i, 0}, set(n));
+        tensor_store(d, {j, i, 1}, set(n) + CELLS);
+        tensor_store(u, {j, i, 0}, of_u());
         bulk_commit();
         bulk_wait_read<0>();
+        mbarrier_arrive(&barriers.left);
     }
 };
 
@@ -85,10 +94,10 @@ template <class T> struct GatePanels {
 // du of a tile, rounded; panel by panel it becomes the gradients of gate and up, and u again.
 template <class T, int BN> struct KeptUpstream {
     using Panels = GatePanels<T>;
-    static constexpr int PANELS = BN / Panels::PANEL;
+    static constexpr int PANELS = BN / Panels::PANEL, STEPS = 3;
+    static_assert(PANELS % (2 * Panels::SETS) == 0, "each tile begins with the first set, and with the same phases");
     Panels panels;
     bool has = false;
-    unsigned parity = 0;
     unsigned words[BN / 4];
 
     __device__ __forceinline__ explicit KeptUpstream(Panels panels) : panels(panels) {}
@@ -101,11 +110,12 @@ template <class T, int BN> struct KeptUpstream {
     __device__ __forceinline__ void store(int p) {
         if (!has) return;
         int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
-        mbarrier_wait(panels.come, parity);
-        parity ^= 1;
+        mbarrier_wait(&panels.barriers.come[p % Panels::SETS], p / Panels::SETS % 2);
+        mbarrier_wait(&panels.barriers.left, (p + 1) % 2);  // the panel before; nothing is there the first time
 #pragma unroll
         for (int c = 0; c < Panels::PANEL; c += 16) {
-            T* cells = panels.place + row * Panels::PANEL + ((c / 8 + lane / 16) ^ row % 8) * 8;
+            int cell = row * Panels::PANEL + ((c / 8 + lane / 16) ^ row % 8) * 8;
+            T* cells = panels.set(p) + cell;
             unsigned gate[4], up[4], u[4];
             load_matrices(gate, cells);
             load_matrices(up, cells + Panels::CELLS);
@@ -121,10 +131,10 @@ template <class T, int BN> struct KeptUpstream {
             __syncwarp();  // all lanes have read what others of them write over
             store_matrices(cells, gate);
             store_matrices(cells + Panels::CELLS, up);
-            store_matrices(cells + 2 * Panels::CELLS, u);
+            store_matrices(panels.of_u() + cell, u);
         }
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
-        mbarrier_arrive(panels.written);  // each lane, for what it has written
+        mbarrier_arrive(&panels.barriers.written);  // each lane, for what it has written
     }
 };
 // ANCHOR_END: upstream

@@ -14,6 +14,8 @@ using namespace lab;
 
 constexpr int BRING_REGISTERS = 40, MULTIPLY_REGISTERS = 232;
 
+struct Place { int i, j; };
+
 template <class T, int BM, int BN, int BK, int PLACES, int HIGH>
 constexpr int linear_swiglu_back_shared =
     PLACES * OperandTiles<T, ALONG_K, ACROSS_K, BM, BN, BK>::BYTES + BM / 64 * GatePanels<T>::BYTES;
@@ -30,12 +32,9 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     constexpr int GROUPS = BM / 64;
     DYNAMIC_TILES(T, tiles);
     __shared__ Ring<PLACES> ring;
-    __shared__ Mbarrier come[GROUPS], written[GROUPS];
+    __shared__ typename Panels::Barriers barriers[GROUPS];
     if (threadIdx.x == 0) {
-        for (int group = 0; group < GROUPS; ++group) {
-            mbarrier_init(&come[group], 1);
-            mbarrier_init(&written[group], 128);
-        }
+        for (int group = 0; group < GROUPS; ++group) barriers[group].init();
         ring.init(GROUPS);  // its fence is behind these, too
     }
     __syncthreads();  // nobody waits at a barrier that is not there
@@ -43,22 +42,35 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     Order order{(M + BM - 1) / BM, (H + BN - 1) / BN};
     int all = order.down * order.across, warp = threadIdx.x / 32 - BM / 16;
     int group = threadIdx.x < BM * 2 ? threadIdx.x / 128 : (warp + GROUPS - 1) % GROUPS;
-    Panels panels{tiles + PLACES * Tiles::CELLS + group * (Panels::BYTES / sizeof(T)), &come[group], &written[group]};
+    Panels panels{tiles + PLACES * Tiles::CELLS + group * (Panels::BYTES / sizeof(T)), barriers[group]};
     Turn<PLACES> turn;
     if (threadIdx.x >= BM * 2) {
         registers_decrease<BRING_REGISTERS>();
         if (threadIdx.x % 32 || warp > GROUPS) return;
-        typename Panels::Standing standing;
-        for (int n = blockIdx.x; n < all; n += gridDim.x) {
-            auto [i, j, one] = order.at(n);
-            if (warp == 0) {
+        if (warp == 0) {
+            for (int n = blockIdx.x; n < all; n += gridDim.x) {
+                auto [i, j, one] = order.at(n);
                 ask<Tiles, Tiles::CELLS>(DY, W, tiles, ring, turn, i * BM, j * BN, 0, K);
-            } else {
-                for (int p = 0; p < Kept::PANELS; ++p)
-                    panels.bring(gate_up, dgate_up, U, i * BM + group * 64, j * BN + p * Panels::PANEL, standing);
+            }
+            return;
+        }
+        // All panels of this block's tiles, one after the other.
+        int count = (all - blockIdx.x + gridDim.x - 1) / gridDim.x * Kept::PANELS;
+        auto place = [&](int n) {
+            auto [i, j, one] = order.at(blockIdx.x + n / Kept::PANELS * gridDim.x);
+            return Place{i * BM + group * 64, j * BN + n % Kept::PANELS * Panels::PANEL};
+        };
+        for (int n = 0; n < count + Panels::SETS; ++n) {
+            int before = n - Panels::SETS;
+            if (before >= 0) {
+                auto [i, j] = place(before);
+                panels.send(dgate_up, U, before, i, j);
+            }
+            if (n < count) {
+                auto [i, j] = place(n);
+                panels.bring(gate_up, n, i, j);
             }
         }
-        panels.send(dgate_up, U, standing);
     } else {
         registers_increase<MULTIPLY_REGISTERS>();
         Kept kept{panels};
