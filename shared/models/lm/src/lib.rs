@@ -58,7 +58,7 @@ pub use decoder::{Bytes, Decoded, Decoder, MOST_SEQUENCES};
 pub use evaluate::{Evaluated, Evaluator};
 pub use int8_file::Int8File;
 pub use interchange::Pretrained;
-pub use lab_training::{Decay, Epoch, Error, Phase, Position, Ranks, Schedule};
+pub use lab_training::{Decay, Epoch, Error, Phase, Position, Ranks, Schedule, SumPiece, Sums};
 pub use load::{Loaded, tokenizer_file};
 pub use mixers::{Mixer, Mixers};
 pub use model::Model;

@@ -281,12 +281,6 @@ impl Step {
     }
 }
 
-/// Elements of a piece of the gradients that is summed over all ranks while the backward pass goes on: at most 16 MB, of which a GPU's
-/// links have their full rate, and of a smaller model a 32nd.
-fn summed_at_once(parameters: usize) -> usize {
-    (parameters / 32).clamp(1 << 10, 1 << 22)
-}
-
 impl Step {
     /// An arena as the host knows it, without what shards have behind its end.
     fn arena(&self, padded: Tensor) -> Tensor {
@@ -334,6 +328,7 @@ fn plan(
     let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
     let shards = ranks.filter(|ranks| ranks.shard_optimizer);
     let shard = shards.map(|ranks| Shard::new(parameters.len(), &ranks.communicator));
+    let sums = ranks.map(|ranks| ranks.sums).unwrap_or_default();
     let ranks = ranks.map(|ranks| &ranks.communicator);
     let (rank, world) = ranks.map_or((0, 1), |ranks| (ranks.rank(), ranks.world()));
     if !batch.is_multiple_of(world) {
@@ -410,7 +405,8 @@ fn plan(
     CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss))?;
     if let Some(ranks) = ranks {
         plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
-        plan.all_reduce_when_written(ranks, gradients, first_of_part, summed_at_once(len))?;
+        let piece = sums.piece.elements(len, sums.dtype);
+        plan.all_reduce_when_written(ranks, gradients, first_of_part, piece)?;
     }
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use lab_device::{Communicator, DType, Device, Group, Mode};
 use lab_harness::Tensors;
-use lab_lm::{Checkpoint, Config, Error, Mixer, Mixers, Model, Ranks, Schedule, Tokens, Trainer};
+use lab_lm::{
+    Checkpoint, Config, Error, Mixer, Mixers, Model, Ranks, Schedule, SumPiece, Sums, Tokens,
+    Trainer,
+};
 use lab_training::Step as _;
 
 const STEPS: usize = 50;
@@ -69,16 +72,17 @@ fn losses_of(trainer: &mut Trainer, steps: usize) -> Result<Vec<f64>, Error> {
 
 /// From the start or from a checkpoint, of a configuration whose batch is that of all ranks.
 fn train(world: usize, config: Config, from: Option<&Checkpoint>, steps: usize) -> Vec<Trained> {
-    train_by(world, config, from, steps, false)
+    train_by(world, config, from, steps, false, Sums::default())
 }
 
-/// The same, where each rank may have only a part of the optimizer's state.
+/// The same, where each rank may have only a part of the optimizer's state, and gradients are summed in this way.
 fn train_by(
     world: usize,
     config: Config,
     from: Option<&Checkpoint>,
     steps: usize,
     shard_optimizer: bool,
+    sums: Sums,
 ) -> Vec<Trained> {
     let (data, starts) = data();
     if world == 1 {
@@ -92,7 +96,7 @@ fn train_by(
     }
     let all = on_ranks(world, Mode::Plain, |device, group| {
         let communicator = Communicator::new(device, group)?;
-        let ranks = Some(Ranks { communicator, shard_optimizer });
+        let ranks = Some(Ranks { communicator, shard_optimizer, sums });
         let mut trainer = match from {
             Some(from) => Trainer::resume_rank(device, from, &data, &starts, ranks)?,
             None => Trainer::of_rank(device, model(), config, &data, &starts, ranks)?,
@@ -144,6 +148,33 @@ fn parts_of_a_step_are_added_up_before_the_ranks_are() {
     assert!(difference <= 1e-5, "{difference}");
 }
 
+/// How much is summed at once says when, not what: an element's sum is the same.
+#[test]
+fn pieces_of_any_size_give_the_same_bits() {
+    let of = config(4);
+    let by_size = &train(2, of, None, 5)[0];
+    let bytes = 4 * model().parameters().len();
+    for (piece, sums) in [(SumPiece::Bytes(1 << 10), 10..100), (SumPiece::All, 1..2)] {
+        let piece = Sums { piece, ..Sums::default() };
+        let other = &train_by(2, of, None, 5, false, piece)[0];
+        assert_eq!(other.0, by_size.0, "{piece}");
+        assert!(same(&other.1.parameters, &by_size.1.parameters), "{piece}");
+        // How many there are, and that they are of all gradients together.
+        let (data, starts) = data();
+        let planned = on_ranks(2, Mode::Plain, |device, group| {
+            let ranks = Ranks { sums: piece, ..Ranks::new(Communicator::new(device, group)?) };
+            let trainer = Trainer::of_rank(device, model(), of, &data, &starts, Some(ranks))?;
+            let all = trainer.step().binding().plan().collectives();
+            Ok(all.into_iter().filter(|c| c.of.starts_with("gradients")).collect::<Vec<_>>())
+        });
+        for calls in planned.into_iter().map(Result::unwrap) {
+            assert!(sums.contains(&calls.len()), "{piece}: {calls:?}");
+            let summed: usize = calls.iter().map(|call| call.count * call.dtype.size()).sum();
+            assert_eq!(summed, bytes, "{piece}");
+        }
+    }
+}
+
 #[test]
 #[ignore = "takes long: --include-ignored runs it"]
 fn a_training_goes_on_with_another_number_of_ranks() {
@@ -174,9 +205,10 @@ fn a_part_of_the_state_for_each_rank_changes_nothing() {
     for (world, dtype) in [(2, DType::F32), (3, DType::F32), (2, DType::BF16)] {
         let of = Config { dtype, clip: Some(0.3), ..config(6) };
         let whole = train(world, of, None, 9);
-        let parts = train_by(world, of, None, 5, true);
+        let parts = train_by(world, of, None, 5, true, Sums::default());
         // From one to the other and back.
-        let on = train_by(world, of, Some(&train(world, of, Some(&parts[1].1), 2)[0].1), 2, true);
+        let whole_on = train(world, of, Some(&parts[1].1), 2);
+        let on = train_by(world, of, Some(&whole_on[0].1), 2, true, Sums::default());
         assert_eq!(parts[0].0, whole[0].0[..5], "{world} ranks in {dtype}");
         assert_eq!(on[0].0, whole[0].0[7..], "{world} ranks in {dtype}");
         for (_, own) in &on {
@@ -192,7 +224,8 @@ fn parts_of_the_state_take_less_memory() {
     let (data, starts) = data();
     let bytes = |shard_optimizer: bool| {
         let all = on_ranks(2, Mode::Plain, |device, group| {
-            let ranks = Ranks { communicator: Communicator::new(device, group)?, shard_optimizer };
+            let communicator = Communicator::new(device, group)?;
+            let ranks = Ranks { shard_optimizer, ..Ranks::new(communicator) };
             let of = Config { dtype: DType::BF16, ..config(4) };
             let trainer = Trainer::of_rank(device, model(), of, &data, &starts, Some(ranks))?;
             Ok(trainer.step().binding().plan().peak_bytes())
@@ -211,7 +244,7 @@ fn the_checks_find_nothing() {
     let (data, starts) = data();
     let all = on_ranks(2, Mode::Checked, |device, group| {
         let communicator = Communicator::new(device, group)?;
-        let ranks = Some(Ranks { communicator, shard_optimizer: true });
+        let ranks = Some(Ranks { shard_optimizer: true, ..Ranks::new(communicator) });
         let mut trainer = Trainer::of_rank(device, model(), config(4), &data, &starts, ranks)?;
         trainer.run(1)?;
         trainer.checkpoint()?;

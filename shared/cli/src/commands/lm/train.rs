@@ -11,8 +11,8 @@ use lab_device::emulator::shown_lines;
 use lab_device::{Arithmetic, Communicator, Device, Group};
 use lab_harness::Error;
 use lab_lm::{
-    Checkpoint, Evaluator, Phase, Position, Ranks as RankGroup, Sampler, Tokenizer, Tokens,
-    Trainer, Writer,
+    Checkpoint, Evaluator, Phase, Position, Ranks as RankGroup, Sampler, SumPiece, Sums, Tokenizer,
+    Tokens, Trainer, Writer,
 };
 use lab_plots::Curve;
 use lab_plots::lines::{Axes, lines};
@@ -63,9 +63,20 @@ pub(crate) struct Arguments {
     /// Lets each of several ranks have only its part of the optimizer's state (ZeRO stage 1): the same training, in less memory
     #[arg(long)]
     shard_optimizer: bool,
+    /// MiB of the gradients that several ranks sum at once, while the backward pass goes on; all: one sum behind it. Where it is not
+    /// said, a 32nd of them, at most 16 MiB
+    #[arg(long, value_name = "MIB")]
+    sum_piece: Option<SumPiece>,
     /// The most windows of a look at what is held out
     #[arg(long, default_value_t = 64)]
     look_windows: usize,
+}
+
+impl Arguments {
+    /// How several ranks add up their gradients.
+    fn sums(&self) -> Sums {
+        Sums { piece: self.sum_piece.unwrap_or(SumPiece::BySize), ..Sums::default() }
+    }
 }
 
 /// A training under way.
@@ -118,6 +129,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if arguments.shard_optimizer && ranks.world() == 1 {
         let expected = "several ranks beside it, by --gpus or a launcher";
         return Err(Error::bad("--shard-optimizer", expected, "one").into());
+    }
+    if arguments.sum_piece.is_some() && ranks.world() == 1 {
+        let expected = "several ranks beside it, by --gpus or a launcher";
+        return Err(Error::bad("--sum-piece", expected, "one").into());
     }
     settings.sizes.batch *= ranks.world();
     settings.check()?;
@@ -187,7 +202,11 @@ fn train(
     let data = &corpus.data;
     let begin = |group| -> Result<RankGroup, Failure> {
         let communicator = Communicator::new(&device, group)?;
-        Ok(RankGroup { communicator, shard_optimizer: arguments.shard_optimizer })
+        Ok(RankGroup {
+            communicator,
+            shard_optimizer: arguments.shard_optimizer,
+            sums: arguments.sums(),
+        })
     };
     let ranks = group.map(begin).transpose()?;
     let trainer = match begun {
@@ -223,7 +242,11 @@ fn train(
     if is_first {
         let devices = match world {
             1 => device.name(),
-            _ => format!("{world} ranks, this one on {}", device.name()),
+            _ => format!(
+                "{world} ranks, this one on {}, gradients summed {}",
+                device.name(),
+                arguments.sums()
+            ),
         };
         note!("{all} {unit}, {} windows to train on; {devices}", trained.len());
     }
