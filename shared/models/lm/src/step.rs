@@ -132,7 +132,10 @@ const MOMENTS: [&str; 2] = ["first", "second"];
 struct Slots {
     of_epoch: EpochSlots,
     masters: Slot,
+    /// The sums over all ranks: of gradients that are rounded for them, in a slot of their own; of shards, this rank's part alone.
     gradients: Slot,
+    /// Their type.
+    sums: DType,
     moments: [Slot; 2],
 }
 
@@ -354,6 +357,10 @@ fn plan(
     // Of all parameters, and of those whose state this rank has.
     let (all, own) = shard.map_or((len, len), |shard| (shard.padded(), shard.len));
     let gradients = zeros(GRADIENTS, DType::F32, all);
+    let summed = match sums.dtype {
+        DType::F32 => gradients,
+        dtype => zeros("rounded gradients", dtype, all),
+    };
     let moments = MOMENTS.map(|name| zeros(name, DType::F32, own));
     let has_copy = dtype != DType::F32;
     let masters = plan.state(MASTERS, DType::F32, &[if has_copy { own } else { all }]);
@@ -405,8 +412,17 @@ fn plan(
     CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss))?;
     if let Some(ranks) = ranks {
         plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
-        let piece = sums.piece.elements(len, sums.dtype);
-        plan.all_reduce_when_written(ranks, gradients, first_of_part, piece)?;
+        let prepare = |plan: &mut Plan, part: Slot| match sums.dtype {
+            DType::F32 => Ok(part),
+            _ => add_rounding(plan, part, summed.part(part.start(), part.len())),
+        };
+        if let Some(shard) = shard {
+            prepare(&mut plan, gradients)?;
+            plan.together(ranks, Collective::ReduceScatter, &[(summed, shard.of(summed))])?;
+        } else {
+            let piece = sums.piece.elements(len, sums.dtype);
+            plan.all_reduce_prepared_when_written(ranks, gradients, first_of_part, piece, prepare)?;
+        }
     }
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
@@ -424,21 +440,39 @@ fn plan(
         scale_doubles_after: None,
         p: part(masters),
         copy: copy.map(part),
-        g: part(gradients),
-        norm_of: shard.map(|_| gradients),
+        g: part(summed),
+        gradient: sums.dtype,
         m: moments[0],
         v: moments[1],
         rates,
         loss,
         progress,
     };
-    plan.within("adamw", |plan| adamw.add(plan))?;
+    plan.within("adamw", |plan| {
+        let squares = adamw.add_squares(plan)?;
+        if let (Some(_), Some(ranks)) = (shard, ranks) {
+            // Those of all parts.
+            plan.all_reduce(ranks, squares)?;
+        }
+        adamw.add_update(plan, squares)
+    })?;
     if let (Some(shard), Some(ranks)) = (shard, ranks) {
         plan.together(ranks, Collective::AllGather, &[(shard.of(weights), weights)])?;
     }
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
-    let slots = Slots { of_epoch, masters, gradients, moments };
+    let slots = Slots { of_epoch, masters, gradients: summed, sums: sums.dtype, moments };
     Ok(Planned { plan, slots, streams })
+}
+
+/// Adds the launch that rounds f32 gradients into a slot of bf16, and gives that back.
+fn add_rounding(plan: &mut Plan, x: Slot, rounded: Slot) -> Result<Slot, Error> {
+    let n = x.len();
+    // 16 bytes of halves at a time, where all begin at that.
+    let is_whole = [x.start(), rounded.start(), n].iter().all(|at| at.is_multiple_of(8));
+    let each = if is_whole { 8 } else { 1 };
+    let kernel = plan.device().kernel(&kernels::SUMS, &format!("round_gradients<{each}>"))?;
+    plan.launch(&kernel, kernel.grid_over(n / each)?, arguments![x, rounded, n])?;
+    Ok(rounded)
 }
 
 /// How the documents of these tokens begin, where a window may have several.
@@ -579,8 +613,20 @@ impl training::Step for Step {
     }
 
     fn gradients(&self) -> Result<Tensors, training::Error> {
-        let gradients = self.binding.read(self.slots.gradients)?;
-        Ok(self.parameters.unpack(&self.arena(gradients)))
+        let Slots { gradients, sums, .. } = self.slots;
+        let all = match &self.shards {
+            None => self.binding.read(gradients)?,
+            // Each rank has the sums of its part, where they lie in all of them.
+            Some((shard, communicator)) => {
+                let mut plan = Plan::new(self.binding.plan().device());
+                let all = plan.state("all", sums, &[gradients.len()]);
+                plan.together(communicator, Collective::AllGather, &[(shard.of(all), all)])?;
+                let mut gather = plan.bind().share_slot(all, &self.binding, gradients)?.finish()?;
+                gather.run()?;
+                gather.read(all)?
+            }
+        };
+        Ok(self.parameters.unpack(&self.arena(all)))
     }
 
     fn phases(&self) -> &[training::Phase] {

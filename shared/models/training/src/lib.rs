@@ -8,6 +8,7 @@ mod course;
 pub mod dtype_name;
 mod error;
 mod ranks;
+pub mod scaling;
 mod settings;
 pub mod testing;
 mod trainer;
