@@ -30,7 +30,7 @@ STYLE = """<style>
 
 
 def is_collective(kernel):
-    return kernel["name"].startswith(COLLECTIVE)
+    return COLLECTIVE in kernel["name"]
 
 
 def join(spans):
