@@ -53,7 +53,7 @@ def step_of(kernels):
     """The last whole step, as its start and end: a step lasts from its first kernel to that of the next."""
     starts = [kernel["start"] for kernel in kernels if BEGINS in kernel["name"]]
     if len(starts) < 3:
-        sys.exit(f"{len(starts)} kernels named {BEGINS}: a trace of at least 3 steps has as many")
+        sys.exit(f"kernels named {BEGINS}: expected at least 3, one a step, got {len(starts)}")
     return starts[-2], starts[-1]
 
 

@@ -38,6 +38,8 @@ mod step;
 mod store;
 mod stream_checks;
 mod streams;
+mod sum_checks;
+mod sums;
 mod token_files;
 mod tokenizer;
 mod tokens;

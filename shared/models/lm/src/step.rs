@@ -16,6 +16,7 @@ use passes::{AdamW, CrossEntropy, Progress};
 use crate::config::EPS;
 use crate::kernels;
 use crate::streams::Streams;
+use crate::sums::add_rounding;
 use crate::{Config, Model, TokenFiles, Tokens};
 
 /// A binding with what the host reads and writes of it.
@@ -462,17 +463,6 @@ fn plan(
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
     let slots = Slots { of_epoch, masters, gradients: summed, sums: sums.dtype, moments };
     Ok(Planned { plan, slots, streams })
-}
-
-/// Adds the launch that rounds f32 gradients into a slot of bf16, and gives that back.
-fn add_rounding(plan: &mut Plan, x: Slot, rounded: Slot) -> Result<Slot, Error> {
-    let n = x.len();
-    // 16 bytes of halves at a time, where all begin at that.
-    let is_whole = [x.start(), rounded.start(), n].iter().all(|at| at.is_multiple_of(8));
-    let each = if is_whole { 8 } else { 1 };
-    let kernel = plan.device().kernel(&kernels::SUMS, &format!("round_gradients<{each}>"))?;
-    plan.launch(&kernel, kernel.grid_over(n / each)?, arguments![x, rounded, n])?;
-    Ok(rounded)
 }
 
 /// How the documents of these tokens begin, where a window may have several.
