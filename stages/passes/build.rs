@@ -52,7 +52,10 @@ fn main() {
     let plain = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let sorting = ["count_tokens", "scan_counts", "place_rows", "order_rows", "join_pieces"];
     let clear = ["4", "1"].map(|n| format!("clear_unused<float, {n}>")).to_vec();
-    let adamw: Vec<String> = TYPES.iter().map(|(t, _)| format!("adamw<{t}>")).collect();
+    // Gradients are f32, or bf16 where devices have summed rounded ones.
+    let of_rounded = |t: &str| [format!("adamw<{t}>"), format!("adamw<{t}, __nv_bfloat16>")];
+    let adamw: Vec<String> = TYPES.iter().flat_map(|(t, _)| of_rounded(t)).collect();
+    let squares = plain(&["arena_squares<float>", "arena_squares<__nv_bfloat16>"]);
     lab_kernel_build::Stage::new()
         .kernel("kernels/column_sums.cu", &["column_sums"])
         .kernel("kernels/rms_norm.cu", &[rows("rms_norm"), rows("rms_norm_back")].concat())
@@ -81,6 +84,6 @@ fn main() {
         .spills(4)
         .kernel("kernels/cross_entropy_ring.cu", &rings)
         .needs("sm_90")
-        .kernel("kernels/adamw.cu", &[plain(&["arena_squares"]), adamw].concat())
+        .kernel("kernels/adamw.cu", &[squares, adamw].concat())
         .build();
 }

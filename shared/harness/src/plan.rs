@@ -1002,18 +1002,17 @@ impl Plan {
             ));
         }
         let (rank, world) = (communicator.rank(), communicator.world());
+        let name_of = |facts: &SlotFacts| match (facts.name.as_str(), &*self.layer) {
+            ("", "") => "scratch".to_owned(),
+            ("", layer) => format!("scratch of {layer}"),
+            (name, _) => name.to_owned(),
+        };
         let mut calls: Vec<(Call, Slot, Slot)> = Vec::new();
         for &(from, to) in pairs {
             self.check_own(from)?;
             self.check_own(to)?;
             let [read, written] = [from, to].map(|slot| &self.slots[slot.index]);
-            let name = match written.name.as_str() {
-                "" => match &*self.layer {
-                    "" => "scratch".to_owned(),
-                    layer => format!("scratch of {layer}"),
-                },
-                name => name.to_owned(),
-            };
+            let name = name_of(written);
             let refuse = |expected: String, got: String| {
                 Err(Error::Tensor { name: name.clone(), expected, got })
             };
@@ -1038,10 +1037,14 @@ impl Plan {
                 let what = format!("{reads} elements into {writes}");
                 return refuse(what, format!("{} into {}", from.len, to.len));
             }
-            let of = if to.range() == (0..written.elements()) {
-                name
-            } else {
-                format!("{name}[{}..{}]", to.start, to.start + to.len)
+            // What all ranks have alike: a rank's own part of it lies elsewhere than those of others.
+            let (whole, facts) = match collective {
+                Collective::ReduceScatter => (from, read),
+                _ => (to, written),
+            };
+            let of = match (name_of(facts), whole.range()) {
+                (name, range) if range == (0..facts.elements()) => name,
+                (name, range) => format!("{name}[{}..{}]", range.start, range.end),
             };
             calls.push((Call { collective, dtype, count, of }, from, to));
         }
@@ -1091,10 +1094,25 @@ impl Plan {
         first: usize,
         piece: usize,
     ) -> Result<(), Error> {
+        self.all_reduce_prepared_when_written(communicator, slot, first, piece, |_, part| Ok(part))
+    }
+
+    /// The same of what `prepare` makes of each part, by launches that it adds and that stand before the part's sum: its rounding, into
+    /// another slot.
+    ///
+    /// # Errors
+    /// As [`Plan::all_reduce_when_written`], and of `prepare`.
+    pub fn all_reduce_prepared_when_written(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        slot: Slot,
+        first: usize,
+        piece: usize,
+        mut prepare: impl FnMut(&mut Self, Slot) -> Result<Slot, Error>,
+    ) -> Result<(), Error> {
         if piece == 0 {
             return Err(Error::bad("elements of a piece", "at least 1", 0));
         }
-        let layer = Arc::clone(&self.layer);
         // From the last step to the first: the elements that it is the last to use.
         let mut seen = Ranges::default();
         let mut ready: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
@@ -1128,12 +1146,17 @@ impl Plan {
         }
         // The last first, so that places before stay what they are.
         for (at, ranges) in insertions.into_iter().rev() {
-            let part = |range: &Range<usize>| Slot { start: range.start, len: range.len(), ..slot };
-            let pairs: Vec<(Slot, Slot)> =
-                ranges.iter().map(|range| (part(range), part(range))).collect();
-            let step = self.together_step(communicator, Collective::AllReduce, &pairs)?;
-            self.steps.insert(at, step);
-            self.layers.insert(at, Arc::clone(&layer));
+            let end = self.steps.len();
+            let mut pairs = Vec::with_capacity(ranges.len());
+            for range in ranges {
+                let part = Slot { start: range.start, len: range.len(), ..slot };
+                let prepared = prepare(self, part)?;
+                pairs.push((prepared, prepared));
+            }
+            self.together(communicator, Collective::AllReduce, &pairs)?;
+            let (steps, layers) = (self.steps.split_off(end), self.layers.split_off(end));
+            self.steps.splice(at..at, steps);
+            self.layers.splice(at..at, layers);
         }
         Ok(())
     }

@@ -179,6 +179,25 @@ fn plans_with_other_collectives_are_refused() {
     }
 }
 
+/// Each rank's part of what is summed lies at another place of it, and yet the ranks call the same.
+#[test]
+fn parts_are_summed_where_they_lie() {
+    let outcomes = on_ranks(|device, ranks| {
+        let mut plan = Plan::new(device);
+        let x = plan.input("x", DType::F32, &[N]);
+        let sum = plan.state_of_zeros("sum", DType::F32, &[N]);
+        add(&mut plan, x, sum)?;
+        let own = sum.part(ranks.rank() * N / 2, N / 2);
+        plan.together(ranks, Collective::ReduceScatter, &[(sum, own)])?;
+        assert_eq!(plan.collectives()[0].of, "sum");
+        plan.together(ranks, Collective::AllGather, &[(own, sum)])?;
+        let mut run = plan.bind().upload("x", &values(1.0 + ranks.rank() as f32))?.finish()?;
+        run.run()?;
+        Ok(run.read(sum)?.values())
+    });
+    assert_eq!(outcomes, [Ok(vec![3.0; N]), Ok(vec![3.0; N])]);
+}
+
 #[test]
 fn slots_that_no_collective_takes_are_refused() {
     let outcomes = on_ranks(|device, ranks| {

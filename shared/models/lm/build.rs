@@ -14,5 +14,6 @@ fn main() {
         .spills(16) // of f32
         .kernel("kernels/fill.cu", &of("fill_uniform", &all))
         .kernel("kernels/likeliest.cu", &of("likeliest", &floats))
+        .kernel("kernels/sums.cu", &["round_gradients<8>", "round_gradients<1>"])
         .build();
 }

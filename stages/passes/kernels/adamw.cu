@@ -9,8 +9,9 @@
 // Work split: a thread four parameters at a time, 16 bytes of each tensor: 30 bytes a parameter with a copy of
 // halves.
 //
-// p, g, m, v: N in f32; copy: N in T, not touched where T is f32; squares: one a block; rates: one a step, the
-// last of them for all later ones; loss: one number.
+// p, m, v: N in f32; g: N in G, which is f32, or bf16 where devices have summed rounded gradients; copy: N in T,
+// not touched where T is f32; squares: one a block; rates: one a step, the last of them for all later ones; loss:
+// one number.
 #include "lab/halves.cuh"
 #include "lab/optimizer_step.cuh"
 #include "lab/pack.cuh"
@@ -20,9 +21,21 @@ using namespace lab;
 // Parameters of a thread; packs of gradients on its way.
 constexpr int FOUR = 4, AHEAD = 4;
 
+// Four gradients: 16 bytes of floats, 8 of halves.
+template <class G> __device__ __forceinline__ Pack<float> load_four(const G* from) {
+    if constexpr (sizeof(G) == sizeof(float)) {
+        return load_pack(from);
+    } else {
+        uint2 words = *reinterpret_cast<const uint2*>(from);
+        float2 low = floats_of<G>(words.x), high = floats_of<G>(words.y);
+        return {low.x, low.y, high.x, high.y};
+    }
+}
+
 // squares: one a block. The first launch of a step that reads where training stands.
+template <class G>
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
-    arena_squares(const float* __restrict__ g, double* __restrict__ squares, long long* counts, double* numbers,
+    arena_squares(const G* __restrict__ g, double* __restrict__ squares, long long* counts, double* numbers,
                   long long N) {
     if (blockIdx.x == 0) Progress{counts, numbers}.begin(threadIdx.x);
     long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x;
@@ -32,14 +45,14 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
         Pack<float> ahead[AHEAD];
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k)
-            ahead[k] = n + k * threads < N / FOUR ? load_pack(g + (n + k * threads) * FOUR) : Pack<float>{};
+            ahead[k] = n + k * threads < N / FOUR ? load_four(g + (n + k * threads) * FOUR) : Pack<float>{};
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k)
 #pragma unroll
             for (int i = 0; i < FOUR; ++i) sum += double(ahead[k].v[i]) * ahead[k].v[i];
     }
     long long n = N / FOUR * FOUR + thread;
-    if (n < N) sum += double(g[n]) * g[n];
+    if (n < N) sum += double(to_math(g[n])) * to_math(g[n]);
     sum = block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
     if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
@@ -57,9 +70,9 @@ struct Step {
 // ANCHOR: update
 // `every`: steps after which the loss scale doubles; 0 where it stays, and then a step that is not finite is
 // only left out. max_norm is 0 where the gradient is not clipped.
-template <class T>
+template <class T, class G = float>
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
-    adamw(float* __restrict__ p, T* __restrict__ copy, const float* __restrict__ g, float* __restrict__ m,
+    adamw(float* __restrict__ p, T* __restrict__ copy, const G* __restrict__ g, float* __restrict__ m,
           float* __restrict__ v, const double* __restrict__ squares, const double* __restrict__ rates,
           const double* __restrict__ loss, long long* counts, double* numbers, double beta1, double beta2,
           double eps, double decay, double max_norm, int every, int blocks, long long steps, long long decayed,
@@ -82,7 +95,7 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x;
     long long threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
     for (long long n = thread; n < N / FOUR; n += threads) {
-        Pack<float> p_n = load_pack(p + n * FOUR), g_n = load_pack(g + n * FOUR);
+        Pack<float> p_n = load_pack(p + n * FOUR), g_n = load_four(g + n * FOUR);
         Pack<float> m_n = load_pack(m + n * FOUR), v_n = load_pack(v + n * FOUR);
 #pragma unroll
         for (int i = 0; i < FOUR; ++i) step.update(p_n.v[i], g_n.v[i], m_n.v[i], v_n.v[i], n * FOUR + i);
@@ -93,7 +106,7 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     }
     long long n = N / FOUR * FOUR + thread;
     if (n >= N) return;
-    step.update(p[n], g[n], m[n], v[n], n);
+    step.update(p[n], to_math(g[n]), m[n], v[n], n);
     if constexpr (sizeof(T) < sizeof(float)) copy[n] = from_math<T>(p[n]);
 }
 // ANCHOR_END: update

@@ -1,6 +1,6 @@
 //! AdamW over one flat arena: `kernels/adamw.cu`.
 
-use lab_device::{DType, DeviceKind};
+use lab_device::{DType, DeviceKind, Kernel};
 use lab_harness::compare::{Magnitudes, each};
 use lab_harness::family::Reference;
 use lab_harness::plan::Slot;
@@ -43,10 +43,10 @@ pub struct AdamW {
     pub p: Slot,
     /// Working copy, \[N\]; none where `dtype` is f32.
     pub copy: Option<Slot>,
-    /// Gradients, f32 \[N\].
+    /// Gradients, \[N\].
     pub g: Slot,
-    /// Gradients whose norm counts, where these are only a part of them: f32, of any length.
-    pub norm_of: Option<Slot>,
+    /// Their type: f32, or bf16 where devices have summed rounded ones.
+    pub gradient: DType,
     /// First moments, f32 \[N\].
     pub m: Slot,
     /// Second moments, f32 \[N\].
@@ -96,8 +96,11 @@ const NAME: &str = "adamw";
 
 impl AdamW {
     fn check(&self) -> Result<(), Error> {
-        let Self { dtype, parameters, decayed, copy, .. } = *self;
+        let Self { dtype, gradient, parameters, decayed, copy, .. } = *self;
         check_dtype(NAME, dtype)?;
+        if ![DType::F32, DType::BF16].contains(&gradient) {
+            return Err(Error::bad(format!("gradients of {NAME}"), "f32 or bf16", gradient));
+        }
         check_sizes(NAME, &[("parameters", parameters), ("rates", self.rates.len())])?;
         if decayed > parameters {
             let what = format!("decayed parameters of {NAME}");
@@ -127,10 +130,8 @@ impl AdamW {
         }
         let all = [("p", self.p), ("g", self.g), ("m", self.m), ("v", self.v)];
         let all = all.into_iter().chain(copy.map(|copy| ("copy", copy)));
-        let all = all.map(|(name, slot)| (name, slot, parameters));
-        let norm_of = self.norm_of.map(|slot| ("norm_of", slot, slot.len()));
-        for (name, slot, len) in all.chain(norm_of) {
-            check_lengths(NAME, &[(name, Some(slot), len)])?;
+        for (name, slot) in all {
+            check_lengths(NAME, &[(name, Some(slot), parameters)])?;
             if !slot.start().is_multiple_of(4) {
                 let what = format!("first element of {name} of {NAME}");
                 return Err(Error::bad(what, "a multiple of 4", slot.start()));
@@ -151,37 +152,61 @@ impl AdamW {
     /// # Errors
     /// A number, a type or a slot's length that does not fit; a tensor that does not begin at 16 bytes.
     pub fn add(&self, plan: &mut Plan) -> Result<(), Error> {
-        self.check()?;
-        let Self { dtype, parameters, decayed, eps, p, g, m, v, rates, loss, .. } = *self;
-        let Progress { counts, numbers } = self.progress;
-        let [beta1, beta2] = self.betas;
-        let squares_kernel = plan.device().kernel(&kernels::ADAMW, "arena_squares")?;
-        let kernel = plan.device().kernel(&kernels::ADAMW, &format!("adamw<{}>", dtype.cpp()))?;
+        let squares = self.add_squares(plan)?;
+        self.add_update(plan, squares)
+    }
+
+    /// Blocks of such a kernel, no more than there are parameters for.
+    fn blocks(&self, plan: &Plan, kernel: &Kernel) -> Result<usize, Error> {
         // Each thread adds up what all blocks have left. The emulator has no use for more of them than it has processors.
         const EMULATED: usize = 8;
         let most = match plan.device().kind() {
             DeviceKind::Cuda => usize::MAX,
             DeviceKind::Emulator => EMULATED,
         };
-        let most = most.min(parameters.div_ceil(4 * THREADS));
-        let full = |kernel: &lab_device::Kernel| -> Result<usize, Error> {
-            Ok(most.min(kernel.resident_blocks(THREADS as u32, 0)? as usize))
-        };
-        let squared = self.norm_of.unwrap_or(g);
-        let blocks = full(&squares_kernel)?;
+        let most = most.min(self.parameters.div_ceil(4 * THREADS));
+        Ok(most.min(kernel.resident_blocks(THREADS as u32, 0)? as usize))
+    }
+
+    /// Adds the first launch, and gives what it leaves: sums of squares of the gradients, f64, one a block. Where these gradients
+    /// are one device's part of them, the sums over all devices, element by element, take its place: all have as many, of parts of
+    /// one size.
+    ///
+    /// # Errors
+    /// As [`AdamW::add`].
+    pub fn add_squares(&self, plan: &mut Plan) -> Result<Slot, Error> {
+        self.check()?;
+        let Self { parameters, g, gradient, .. } = *self;
+        let Progress { counts, numbers } = self.progress;
+        let name = format!("arena_squares<{}>", gradient.cpp());
+        let kernel = plan.device().kernel(&kernels::ADAMW, &name)?;
+        let blocks = self.blocks(plan, &kernel)?;
         let squares = plan.scratch(DType::F64, blocks);
-        let launch = squares_kernel.grid([blocks as u32, 1, 1])?;
-        plan.launch(
-            &squares_kernel,
-            launch,
-            arguments![g: squared, squares, counts, numbers, N: squared.len()],
-        )?;
+        let launch = kernel.grid([blocks as u32, 1, 1])?;
+        plan.launch(&kernel, launch, arguments![g, squares, counts, numbers, N: parameters])?;
+        Ok(squares)
+    }
+
+    /// Adds the second launch, with the squares of the first.
+    ///
+    /// # Errors
+    /// As [`AdamW::add`].
+    pub fn add_update(&self, plan: &mut Plan, squares: Slot) -> Result<(), Error> {
+        self.check()?;
+        let Self { dtype, gradient, parameters, decayed, eps, p, g, m, v, rates, loss, .. } = *self;
+        let Progress { counts, numbers } = self.progress;
+        let [beta1, beta2] = self.betas;
+        let name = match gradient {
+            DType::F32 => format!("adamw<{}>", dtype.cpp()),
+            _ => format!("adamw<{}, {}>", dtype.cpp(), gradient.cpp()),
+        };
+        let kernel = plan.device().kernel(&kernels::ADAMW, &name)?;
         let copy = self.copy.unwrap_or_else(|| untouched(plan, dtype));
-        let launch = kernel.grid([full(&kernel)? as u32, 1, 1])?;
+        let launch = kernel.grid([self.blocks(plan, &kernel)? as u32, 1, 1])?;
         let all = arguments![
             p, copy, g, m, v, squares, rates, loss, counts, numbers, beta1, beta2, eps,
             decay: self.weight_decay, max_norm: self.max_norm.unwrap_or(0.0),
-            every: self.scale_doubles_after.unwrap_or(0), blocks, steps: rates.len(), decayed,
+            every: self.scale_doubles_after.unwrap_or(0), blocks: squares.len(), steps: rates.len(), decayed,
             N: parameters
         ];
         plan.launch(&kernel, launch, all)
@@ -338,7 +363,7 @@ pub static ADAMW: Pass = Pass {
             p,
             copy: (dtype != DType::F32).then_some(copy),
             g,
-            norm_of: None,
+            gradient: DType::F32,
             m,
             v,
             rates,

@@ -89,11 +89,19 @@ fn ranks_train_what_one_does_with_their_batches_together() {
     lab.report("--batch 2 --gpus 2 --steps 12 --look-every 4 --out again.safetensors");
     let read = |name: &str| std::fs::read(lab.at(name)).unwrap();
     assert!(read("again.safetensors") == read("two.safetensors"), "another model");
+    // However much of the gradients is summed at once.
+    lab.report(
+        "--batch 2 --gpus 2 --steps 12 --look-every 4 --sum-piece all --out all.safetensors",
+    );
+    assert!(read("all.safetensors") == read("two.safetensors"), "another model");
     // And where each has a part of the optimizer's state.
     lab.report(
         "--batch 2 --gpus 2 --steps 12 --look-every 4 --shard-optimizer --out parts.safetensors",
     );
     assert!(read("parts.safetensors") == read("two.safetensors"), "another model");
+    // In bf16 it is told.
+    let rounded = lab.report("--batch 2 --gpus 2 --steps 2 --sums bf16 --out rounded.safetensors");
+    assert_eq!(rounded["sums"], "in bf16, in pieces");
 }
 
 /// Ctrl-C stops all ranks behind the same step; one GPU goes on, in parts where it has not the memory for all.
@@ -152,6 +160,11 @@ fn ranks_that_do_not_meet_end() {
         ("other.txt", "rank 1: data and samples: expected "),
         ("--tied", "rank 1: model: expected {"),
         ("--seed=1", "rank 1: configuration: expected {"),
+        (
+            "--sums=bf16",
+            "rank 1: sums and optimizer's state: expected whole, gradients summed in f32, in pieces, as rank 0 has it, got whole, \
+             gradients summed in bf16, in pieces",
+        ),
     ] {
         let mut wrong = lab.train_as(1, port, &options.replace("--batch 2", "--batch=2"));
         for output in both(wrong.arg(argument)) {
@@ -227,8 +240,16 @@ fn what_no_ranks_can_do_is_refused() {
             lab.train(&format!("--gpus {gpus} --steps 1 --out m.safetensors")).output().unwrap();
         assert_failed(&output, 2, expected);
     }
-    let one = lab.train("--shard-optimizer --steps 1 --out m.safetensors").output().unwrap();
-    assert_failed(&one, 2, "--shard-optimizer: expected several ranks beside it");
+    for option in ["--shard-optimizer", "--sum-piece 16", "--sums bf16"] {
+        let one = lab.train(&format!("{option} --steps 1 --out m.safetensors")).output().unwrap();
+        let name = option.split(' ').next().unwrap();
+        assert_failed(&one, 2, &format!("{name}: expected several ranks beside it"));
+    }
+    let none = lab.train("--gpus 2 --sum-piece 0 --steps 1 --out m.safetensors").output().unwrap();
+    assert_failed(&none, 2, "piece of a sum: expected 1 to 1048576 MiB, or all, got 0");
+    let parts = "--gpus 2 --shard-optimizer --sum-piece 16 --steps 1 --out m.safetensors";
+    let parts = lab.train(parts).output().unwrap();
+    assert_failed(&parts, 2, "--sum-piece: expected all, or none, beside --shard-optimizer");
     let mut no_number = lab.train_as(0, 1, "--steps 1 --out m.safetensors");
     let output = no_number.env("WORLD_SIZE", "two").output().unwrap();
     assert_failed(&output, 4, "WORLD_SIZE: expected a number, got 'two'");

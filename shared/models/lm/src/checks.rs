@@ -12,6 +12,7 @@ use crate::draw_checks;
 use crate::fill_checks;
 use crate::reference::{last_logits, loss_and_gradients};
 use crate::stream_checks;
+use crate::sum_checks;
 use crate::{
     Config, Decoded, Decoder, Evaluated, Evaluator, Mixer, Mixers, Model, SavedState, Schedule,
     Tokens, Trainer, Writer,
@@ -85,6 +86,10 @@ static CHECKS: &[Check] = &[
     Check::new(
         "random_weights_are_as_wide_as_first_values",
         fill_checks::random_weights_are_as_wide_as_first_values,
+    ),
+    Check::new(
+        "gradients_are_rounded_to_the_nearest",
+        sum_checks::gradients_are_rounded_to_the_nearest,
     ),
     Check::new("a_text_is_learnt", a_text_is_learnt),
     Check::new("what_cannot_be_trained_is_refused", what_cannot_be_trained_is_refused),

@@ -16,6 +16,7 @@ use passes::{AdamW, CrossEntropy, Progress};
 use crate::config::EPS;
 use crate::kernels;
 use crate::streams::Streams;
+use crate::sums::add_rounding;
 use crate::{Config, Model, TokenFiles, Tokens};
 
 /// A binding with what the host reads and writes of it.
@@ -132,7 +133,10 @@ const MOMENTS: [&str; 2] = ["first", "second"];
 struct Slots {
     of_epoch: EpochSlots,
     masters: Slot,
+    /// The sums over all ranks: of gradients that are rounded for them, in a slot of their own; of shards, this rank's part alone.
     gradients: Slot,
+    /// Their type.
+    sums: DType,
     moments: [Slot; 2],
 }
 
@@ -281,12 +285,6 @@ impl Step {
     }
 }
 
-/// Elements of a piece of the gradients that is summed over all ranks while the backward pass goes on: at most 16 MB, of which a GPU's
-/// links have their full rate, and of a smaller model a 32nd.
-fn summed_at_once(parameters: usize) -> usize {
-    (parameters / 32).clamp(1 << 10, 1 << 22)
-}
-
 impl Step {
     /// An arena as the host knows it, without what shards have behind its end.
     fn arena(&self, padded: Tensor) -> Tensor {
@@ -334,6 +332,7 @@ fn plan(
     let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
     let shards = ranks.filter(|ranks| ranks.shard_optimizer);
     let shard = shards.map(|ranks| Shard::new(parameters.len(), &ranks.communicator));
+    let sums = ranks.map(|ranks| ranks.sums).unwrap_or_default();
     let ranks = ranks.map(|ranks| &ranks.communicator);
     let (rank, world) = ranks.map_or((0, 1), |ranks| (ranks.rank(), ranks.world()));
     if !batch.is_multiple_of(world) {
@@ -359,6 +358,10 @@ fn plan(
     // Of all parameters, and of those whose state this rank has.
     let (all, own) = shard.map_or((len, len), |shard| (shard.padded(), shard.len));
     let gradients = zeros(GRADIENTS, DType::F32, all);
+    let summed = match sums.dtype {
+        DType::F32 => gradients,
+        dtype => zeros("rounded gradients", dtype, all),
+    };
     let moments = MOMENTS.map(|name| zeros(name, DType::F32, own));
     let has_copy = dtype != DType::F32;
     let masters = plan.state(MASTERS, DType::F32, &[if has_copy { own } else { all }]);
@@ -410,7 +413,17 @@ fn plan(
     CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss))?;
     if let Some(ranks) = ranks {
         plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
-        plan.all_reduce_when_written(ranks, gradients, first_of_part, summed_at_once(len))?;
+        let prepare = |plan: &mut Plan, part: Slot| match sums.dtype {
+            DType::F32 => Ok(part),
+            _ => add_rounding(plan, part, summed.part(part.start(), part.len())),
+        };
+        if let Some(shard) = shard {
+            prepare(&mut plan, gradients)?;
+            plan.together(ranks, Collective::ReduceScatter, &[(summed, shard.of(summed))])?;
+        } else {
+            let piece = sums.piece.elements(len, sums.dtype);
+            plan.all_reduce_prepared_when_written(ranks, gradients, first_of_part, piece, prepare)?;
+        }
     }
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
@@ -428,20 +441,27 @@ fn plan(
         scale_doubles_after: None,
         p: part(masters),
         copy: copy.map(part),
-        g: part(gradients),
-        norm_of: shard.map(|_| gradients),
+        g: part(summed),
+        gradient: sums.dtype,
         m: moments[0],
         v: moments[1],
         rates,
         loss,
         progress,
     };
-    plan.within("adamw", |plan| adamw.add(plan))?;
+    plan.within("adamw", |plan| {
+        let squares = adamw.add_squares(plan)?;
+        if let (Some(_), Some(ranks)) = (shard, ranks) {
+            // Those of all parts.
+            plan.all_reduce(ranks, squares)?;
+        }
+        adamw.add_update(plan, squares)
+    })?;
     if let (Some(shard), Some(ranks)) = (shard, ranks) {
         plan.together(ranks, Collective::AllGather, &[(shard.of(weights), weights)])?;
     }
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
-    let slots = Slots { of_epoch, masters, gradients, moments };
+    let slots = Slots { of_epoch, masters, gradients: summed, sums: sums.dtype, moments };
     Ok(Planned { plan, slots, streams })
 }
 
@@ -583,8 +603,20 @@ impl training::Step for Step {
     }
 
     fn gradients(&self) -> Result<Tensors, training::Error> {
-        let gradients = self.binding.read(self.slots.gradients)?;
-        Ok(self.parameters.unpack(&self.arena(gradients)))
+        let Slots { gradients, sums, .. } = self.slots;
+        let all = match &self.shards {
+            None => self.binding.read(gradients)?,
+            // Each rank has the sums of its part, where they lie in all of them.
+            Some((shard, communicator)) => {
+                let mut plan = Plan::new(self.binding.plan().device());
+                let all = plan.state("all", sums, &[gradients.len()]);
+                plan.together(communicator, Collective::AllGather, &[(shard.of(all), all)])?;
+                let mut gather = plan.bind().share_slot(all, &self.binding, gradients)?.finish()?;
+                gather.run()?;
+                gather.read(all)?
+            }
+        };
+        Ok(self.parameters.unpack(&self.arena(all)))
     }
 
     fn phases(&self) -> &[training::Phase] {

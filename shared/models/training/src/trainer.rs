@@ -12,24 +12,7 @@ use lab_harness::plan::Slot;
 use lab_harness::progress::{COUNTS, NUMBERS, SKIPPED, STEP, STOPPED, TAKEN};
 use lab_harness::{Binding, Tensor, Tensors};
 
-use crate::{BadCheckpoint, Checkpoint, Configuration, Course, Error, Position, Trained};
-
-/// The ranks of a training, of which each has a device, and how they share its state.
-#[derive(Clone, Debug)]
-pub struct Ranks {
-    /// This one's end.
-    pub communicator: Arc<Communicator>,
-    /// Whether each has only its part of the optimizer's state (ZeRO stage 1, Rajbhandari et al. 2020): moments, and masters where the
-    /// model reads rounded ones. All ranks must then read it together: [`Trainer::parameters`], [`Trainer::checkpoint`].
-    pub shard_optimizer: bool,
-}
-
-impl Ranks {
-    /// Each of which has all of the state.
-    pub fn new(communicator: Arc<Communicator>) -> Self {
-        Self { communicator, shard_optimizer: false }
-    }
-}
+use crate::{BadCheckpoint, Checkpoint, Configuration, Course, Error, Position, Ranks, Trained};
 
 /// What an epoch has given.
 #[derive(Clone, Debug, PartialEq)]
@@ -436,8 +419,7 @@ impl<S: Step + 'static> Trainer<S> {
         let mut phases = vec![("checksum of the data", begun.elapsed())];
         if let Some(ranks) = &ranks {
             check_same(&ranks.communicator, &model, &config, &digest)?;
-            let sharding = if ranks.shard_optimizer { "sharded" } else { "whole" };
-            check_same_value(&ranks.communicator, "optimizer's state", sharding)?;
+            check_same_value(&ranks.communicator, "sums and optimizer's state", &ranks.sharing())?;
         }
         let step =
             S::of_rank(device, &model, &config, data, starts.len(), parameters, ranks.as_ref())?;

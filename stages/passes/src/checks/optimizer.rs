@@ -26,10 +26,21 @@ struct Arena {
 impl Arena {
     /// Parameters like noise, moments of zero.
     fn new(device: &Device, loss_scale: f64, scale_doubles_after: Option<u32>) -> Self {
+        Self::with_gradients(device, DType::F32, loss_scale, scale_doubles_after)
+    }
+
+    /// With gradients of this type.
+    fn with_gradients(
+        device: &Device,
+        gradient: DType,
+        loss_scale: f64,
+        scale_doubles_after: Option<u32>,
+    ) -> Self {
         let dtype = DType::BF16;
         let mut plan = Plan::new(device);
         let state = |plan: &mut Plan, name: &str, dtype| plan.state(name, dtype, &[N]);
-        let [p, m, v, g] = ["p", "m", "v", "g"].map(|name| state(&mut plan, name, DType::F32));
+        let [p, m, v, g] = ["p", "m", "v", "g"]
+            .map(|name| state(&mut plan, name, if name == "g" { gradient } else { DType::F32 }));
         let copy = state(&mut plan, "copy", dtype);
         let counts = plan.state("counts", DType::I64, &[Progress::COUNTS]);
         let numbers = plan.state("numbers", DType::F64, &[Progress::NUMBERS]);
@@ -47,7 +58,7 @@ impl Arena {
             p,
             copy: Some(copy),
             g,
-            norm_of: None,
+            gradient,
             m,
             v,
             rates: plan.input("rates", DType::F64, &[RATES.len()]),
@@ -129,6 +140,19 @@ pub(super) fn many_steps_follow_the_reference(device: &Device) {
     let rounded = Tensor::rounded(DType::BF16, &[N], &got).values();
     assert_eq!(arena.values(arena.copy), rounded, "the copy is the masters, rounded");
     assert_eq!((arena.count(STEP), arena.count(UPDATES)), (5.0, 5.0));
+}
+
+/// Gradients in bf16 are what they are in f32, to the bit, once they are rounded.
+pub(super) fn rounded_gradients_are_as_good_as_floats(device: &Device) {
+    let [mut floats, mut halves] = [DType::F32, DType::BF16]
+        .map(|gradient| Arena::with_gradients(device, gradient, 1.0, None));
+    for step in 0..3 {
+        let rounded = Tensor::rounded(DType::BF16, &[N], &gradients(step, 1.0).values());
+        floats.step(&Tensor::rounded(DType::F32, &[N], &rounded.values()), 1.0);
+        halves.step(&rounded, 1.0);
+    }
+    assert_eq!(halves.values(halves.p), floats.values(floats.p));
+    assert_eq!(halves.values(halves.copy), floats.values(floats.copy));
 }
 
 /// The norm has each gradient once: where some are large, the first moments tell it. And without a limit nothing is clipped.

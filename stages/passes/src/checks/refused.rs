@@ -147,7 +147,7 @@ pub(super) fn what_does_not_fit_is_refused_by_name(device: &Device) {
         p: floats,
         copy: None,
         g: plan.scratch(DType::F32, 800),
-        norm_of: None,
+        gradient: DType::F32,
         m: plan.scratch(DType::F32, 800),
         v: plan.scratch(DType::F32, 800),
         rates: plan.scratch(DType::F64, 1),
@@ -160,6 +160,11 @@ pub(super) fn what_does_not_fit_is_refused_by_name(device: &Device) {
     refuse("copy", of(adamw), "copy of adamw: expected one of halves, got none");
     let adamw = AdamW { copy: Some(x), ..adamw };
     of(adamw).unwrap();
+    refuse(
+        "gradients",
+        of(AdamW { gradient: DType::F16, ..adamw }),
+        "gradients of adamw: expected f32 or bf16, got f16",
+    );
     refuse(
         "betas",
         of(AdamW { betas: [1.0, 0.9], ..adamw }),

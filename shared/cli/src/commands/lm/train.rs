@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::emulator::shown_lines;
-use lab_device::{Arithmetic, Communicator, Device, Group};
+use lab_device::{Arithmetic, Communicator, DType, Device, Group};
 use lab_harness::Error;
 use lab_lm::{
-    Checkpoint, Evaluator, Phase, Position, Ranks as RankGroup, Sampler, Tokenizer, Tokens,
-    Trainer, Writer,
+    Checkpoint, Evaluator, Phase, Position, Ranks as RankGroup, Sampler, SumPiece, Sums, Tokenizer,
+    Tokens, Trainer, Writer,
 };
 use lab_plots::Curve;
 use lab_plots::lines::{Axes, lines};
@@ -60,12 +60,60 @@ pub(crate) struct Arguments {
     /// of several hosts: start it with torchrun, srun or mpirun
     #[arg(long)]
     gpus: Option<usize>,
-    /// Lets each of several ranks have only its part of the optimizer's state (ZeRO stage 1): the same training, in less memory
+    /// Lets each of several ranks have only its part of the optimizer's state (ZeRO stage 1): the same training, in less memory, with
+    /// one sum of the gradients behind the backward pass, of which each rank gets its part
     #[arg(long)]
     shard_optimizer: bool,
+    /// MiB of the gradients that several ranks sum at once, while the backward pass goes on; all: one sum behind it. Where it is not
+    /// said, a 32nd of them, at most 16 MiB
+    #[arg(long, value_name = "MIB")]
+    sum_piece: Option<SumPiece>,
+    /// What gradients are rounded to before several ranks sum them; bf16 is half as much to send
+    #[arg(long)]
+    sums: Option<SumType>,
     /// The most windows of a look at what is held out
     #[arg(long, default_value_t = 64)]
     look_windows: usize,
+}
+
+impl Arguments {
+    /// How several ranks add up their gradients.
+    fn sums(&self) -> Sums {
+        let dtype = match self.sums {
+            Some(SumType::Bf16) => DType::BF16,
+            Some(SumType::F32) | None => DType::F32,
+        };
+        // Of parts there is one sum, behind the backward pass.
+        let piece = if self.shard_optimizer { Some(SumPiece::All) } else { self.sum_piece };
+        Sums { dtype, piece: piece.unwrap_or(SumPiece::BySize) }
+    }
+
+    /// Refuses what is said of several ranks, where there is one; and what says nothing.
+    fn check_sums(&self, world: usize) -> Result<(), Error> {
+        let several = [
+            ("--shard-optimizer", self.shard_optimizer),
+            ("--sum-piece", self.sum_piece.is_some()),
+            ("--sums", self.sums.is_some()),
+        ];
+        if let Some((option, _)) = several.iter().find(|(_, is_said)| *is_said && world == 1) {
+            let expected = "several ranks beside it, by --gpus or a launcher";
+            return Err(Error::bad(*option, expected, "one"));
+        }
+        match self.sum_piece {
+            Some(piece) if self.shard_optimizer && piece != SumPiece::All => {
+                let expected = "all, or none, beside --shard-optimizer, whose sum is one";
+                Err(Error::bad("--sum-piece", expected, piece))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What gradients are summed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SumType {
+    F32,
+    Bf16,
 }
 
 /// A training under way.
@@ -115,10 +163,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Err(Error::bad("--sample-prompt", "one byte at least", "none").into());
     }
     let ranks = Ranks::new(arguments.gpus)?;
-    if arguments.shard_optimizer && ranks.world() == 1 {
-        let expected = "several ranks beside it, by --gpus or a launcher";
-        return Err(Error::bad("--shard-optimizer", expected, "one").into());
-    }
+    arguments.check_sums(ranks.world())?;
     settings.sizes.batch *= ranks.world();
     settings.check()?;
     let prepare = || prepare(settings, arguments, &ranks, begun_at);
@@ -187,7 +232,11 @@ fn train(
     let data = &corpus.data;
     let begin = |group| -> Result<RankGroup, Failure> {
         let communicator = Communicator::new(&device, group)?;
-        Ok(RankGroup { communicator, shard_optimizer: arguments.shard_optimizer })
+        Ok(RankGroup {
+            communicator,
+            shard_optimizer: arguments.shard_optimizer,
+            sums: arguments.sums(),
+        })
     };
     let ranks = group.map(begin).transpose()?;
     let trainer = match begun {
@@ -223,7 +272,11 @@ fn train(
     if is_first {
         let devices = match world {
             1 => device.name(),
-            _ => format!("{world} ranks, this one on {}", device.name()),
+            _ => format!(
+                "{world} ranks, this one on {}, gradients summed {}",
+                device.name(),
+                arguments.sums()
+            ),
         };
         note!("{all} {unit}, {} windows to train on; {devices}", trained.len());
     }
@@ -562,6 +615,7 @@ impl Run<'_> {
                     "steps": self.steps_done(), "resumed": self.arguments.resume, "bytes": bytes,
                     "parameters": parameters, "launches_a_step": self.trainer.launches(),
                     "ranks": self.ranks.as_ref().map_or(1, |ranks| ranks.communicator.world()),
+                    "sums": self.ranks.as_ref().map(|ranks| ranks.sums.to_string()),
                     "looks": looks, "files": files,
                     "seconds_before": self.phases.iter().map(|(what, took)| (*what, took.as_secs_f64()))
                         .collect::<BTreeMap<_, _>>(),
