@@ -79,11 +79,12 @@ template <class T> struct GatePanels {
         tensor_load(set(n), gate_up, {j, i, 0}, come);
         tensor_load(set(n) + CELLS, gate_up, {j, i, 1}, come);
     }
-    __device__ __forceinline__ void send(const TensorMap& d, const TensorMap& u, int n, int i, int j) const {
+    __device__ __forceinline__ void send(const TensorMap& d, const TensorMap& u, int n, int i, int j,
+                                         bool makes_u) const {
         mbarrier_wait(&barriers.written, n % 2);
         tensor_store(d, {j, i, 0}, set(n));
         tensor_store(d, {j, i, 1}, set(n) + CELLS);
-        tensor_store(u, {j, i, 0}, of_u());
+        if (makes_u) tensor_store(u, {j, i, 0}, of_u());
         bulk_commit();
         bulk_wait_read<0>();
         mbarrier_arrive(&barriers.left);
@@ -91,16 +92,16 @@ template <class T> struct GatePanels {
 };
 
 // ANCHOR: upstream
-// du of a tile, rounded; panel by panel it becomes the gradients of gate and up, and u again.
+// du of a tile, rounded; panel by panel it becomes the gradients of gate and up, and u again where that is wanted.
 template <class T, int BN> struct KeptUpstream {
     using Panels = GatePanels<T>;
     static constexpr int PANELS = BN / Panels::PANEL, STEPS = 3;
     static_assert(PANELS % (2 * Panels::SETS) == 0, "each tile begins with the first set, and with the same phases");
     Panels panels;
-    bool has = false;
+    bool makes_u, has = false;
     unsigned words[BN / 4];
 
-    __device__ __forceinline__ explicit KeptUpstream(Panels panels) : panels(panels) {}
+    __device__ __forceinline__ KeptUpstream(Panels panels, bool makes_u) : panels(panels), makes_u(makes_u) {}
 
     __device__ __forceinline__ void keep(const float (&sum)[BN / 2], int) {
         has = true;
@@ -131,7 +132,7 @@ template <class T, int BN> struct KeptUpstream {
             __syncwarp();  // all lanes have read what others of them write over
             store_matrices(cells, gate);
             store_matrices(cells + Panels::CELLS, up);
-            store_matrices(panels.of_u() + cell, u);
+            if (makes_u) store_matrices(panels.of_u() + cell, u);
         }
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         mbarrier_arrive(&panels.barriers.written);  // each lane, for what it has written

@@ -1,7 +1,7 @@
 // Back through a layer and the SwiGLU before it, in one launch, by wgmma and TMA: y = u Wᵀ, u = silu(a) b. Of T's, sums in f32.
 //
 //   du_ic = Σ_k dy_ik W_kc                           dy [M, K], W [K, H]; rounded to T, and not stored
-//   dgate_up_ic, dgate_up_i(H + c), u_ic             of gate_up_ic, gate_up_i(H + c) and du_ic: lab/swiglu.cuh
+//   dgate_up_ic, dgate_up_i(H + c), u_ic             of gate_up_ic, gate_up_i(H + c) and du_ic: lab/swiglu.cuh; u where `makes_u`
 //
 // Work split: as linear_behind.cu, with a ring of fewer places. Behind the next tile's products a warpgroup makes of a panel of du, and of those
 // of gate and up that a thread of its own has had brought, both gradients and u; that thread has them stored.
@@ -24,7 +24,7 @@ template <class T, int BM, int BN, int BK, int PLACES, int HIGH>
 __global__ void __launch_bounds__(BM * 2 + 128, 1)
     linear_swiglu_back(const __grid_constant__ TensorMap DY, const __grid_constant__ TensorMap W,
                        const __grid_constant__ TensorMap gate_up, const __grid_constant__ TensorMap dgate_up,
-                       const __grid_constant__ TensorMap U, int M, int H, int K) {
+                       const __grid_constant__ TensorMap U, int M, int H, int K, int makes_u) {
     using Order = TileOrder<HIGH>;
     using Tiles = OperandTiles<T, ALONG_K, ACROSS_K, BM, BN, BK>;
     using Panels = GatePanels<T>;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
             int before = n - Panels::SETS;
             if (before >= 0) {
                 auto [i, j] = place(before);
-                panels.send(dgate_up, U, before, i, j);
+                panels.send(dgate_up, U, before, i, j, makes_u != 0);
             }
             if (n < count) {
                 auto [i, j] = place(n);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
         }
     } else {
         registers_increase<MULTIPLY_REGISTERS>();
-        Kept kept{panels};
+        Kept kept{panels, makes_u != 0};
         for (int n = blockIdx.x; n < all; n += gridDim.x) {
             float sum[BN / 2];
             multiply<Tiles, Tiles::CELLS>(sum, kept, tiles, ring, turn, group * 64, K);

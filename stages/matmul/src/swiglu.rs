@@ -1,7 +1,7 @@
 //! SwiGLU in the registers of a product: `kernels/linear_swiglu.cu`, `kernels/linear_swiglu_back.cu`.
 
 use lab_device::{DType, Device, KernelSource, TensorMap};
-use lab_harness::plan::Slot;
+use lab_harness::plan::{Argument, Slot};
 use lab_harness::{Error, Operand, Plan, arguments};
 
 use crate::kernels;
@@ -44,8 +44,8 @@ pub struct LinearSwiGluBack {
     pub gate_up: Slot,
     /// Where its gradient goes.
     pub dgate_up: Slot,
-    /// Where u goes.
-    pub u: Slot,
+    /// Where u goes, where it was not kept.
+    pub u: Option<Slot>,
 }
 
 /// Rows of a tile, columns of its sums, its depth, rows of a warpgroup.
@@ -78,8 +78,7 @@ impl LinearSwiGlu {
         let weight = Operand::new(dtype, [width, k]).several(2).loaded(wide / 2)?;
         let kept = match self.gate_up {
             Some(gate_up) => gate_up.stored_by(two(dtype, rows, width)?),
-            // Nobody stores there.
-            None => plan.scratch(dtype, 8).stored_by(Operand::new(dtype, [1, 8]).stored()?),
+            None => nowhere(plan, dtype)?,
         };
         let all = arguments![
             X: self.x.loaded_by(Operand::new(dtype, [rows, k]).loaded(high)?),
@@ -108,24 +107,34 @@ impl LinearSwiGluBack {
             ("weight", Some(self.weight), width * k),
             ("gate_up", Some(self.gate_up), 2 * rows * width),
             ("dgate_up", Some(self.dgate_up), 2 * rows * width),
-            ("u", Some(self.u), rows * width),
+            ("u", self.u, rows * width),
         ])?;
         let [high, wide, deep] = TILE;
         let tiles = rows.div_ceil(high) * width.div_ceil(wide);
         let source = &kernels::LINEAR_SWIGLU_BACK;
         let (kernel, launch) = of_type(plan, source, "linear_swiglu_back", dtype, tiles)?;
+        let u = match self.u {
+            Some(u) => u.stored_by(Operand::new(dtype, [rows, width]).stored()?),
+            None => nowhere(plan, dtype)?,
+        };
         let all = arguments![
             DY: self.dy.loaded_by(Operand::new(dtype, [rows, k]).several(1).loaded(high)?),
             W: self.weight.loaded_by(Operand::new(dtype, [k, width]).several(1).loaded(deep)?),
             gate_up: self.gate_up.loaded_by(two(dtype, rows, width)?),
             dgate_up: self.dgate_up.stored_by(two(dtype, rows, width)?),
-            U: self.u.stored_by(Operand::new(dtype, [rows, width]).stored()?),
+            U: u,
             M: rows,
             H: width,
             K: k,
+            makes_u: self.u.is_some(),
         ];
         plan.launch(&kernel, launch, all)
     }
+}
+
+/// Where nobody stores.
+fn nowhere(plan: &mut Plan, dtype: DType) -> Result<Argument, Error> {
+    Ok(plan.scratch(dtype, 8).stored_by(Operand::new(dtype, [1, 8]).stored()?))
 }
 
 /// Gate and up of \[rows, 2 width\] as two matrices, a warpgroup's rows of a panel at a time.

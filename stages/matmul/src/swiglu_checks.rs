@@ -30,7 +30,7 @@ fn make(device: &Device, dtype: DType, sizes: [usize; 3], all: &Tensors) -> Made
     let forward = LinearSwiGlu { dtype, sizes, x, weight: up, gate_up: Some(gate_up), u };
     forward.add(&mut plan).unwrap();
     LinearSwiGlu { gate_up: None, u: alone, ..forward }.add(&mut plan).unwrap();
-    LinearSwiGluBack { dtype, sizes, dy, weight: down, gate_up, dgate_up, u: again }
+    LinearSwiGluBack { dtype, sizes, dy, weight: down, gate_up, dgate_up, u: Some(again) }
         .add(&mut plan)
         .unwrap();
     Product {
@@ -126,7 +126,7 @@ pub(crate) fn what_a_layer_with_swiglu_cannot_take_is_refused(device: &Device) {
     }
     let dy = plan.scratch(dtype, rows * k);
     let weight = plan.scratch(dtype, width * k);
-    let back = LinearSwiGluBack { dtype, sizes, dy, weight, gate_up, dgate_up: u, u };
+    let back = LinearSwiGluBack { dtype, sizes, dy, weight, gate_up, dgate_up: u, u: None };
     let refused = back.add(&mut plan).unwrap_err().to_string();
     assert!(refused.starts_with("dgate_up: expected 768 elements"), "{refused}");
 }

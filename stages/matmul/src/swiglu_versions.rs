@@ -262,7 +262,7 @@ impl Version for SwiGlu {
         if self.info.name == BACKWARD_INFO.name {
             let [dy, weight, gate_up] = request.inputs(&mut plan, ["dy", "weight", "gate_up"]);
             let dgate_up = plan.output("dgate_up", dtype, &[m, 2 * h]);
-            let u = plan.output("u", dtype, &[m, h]);
+            let u = Some(plan.output("u", dtype, &[m, h]));
             LinearSwiGluBack { dtype, sizes: all, dy, weight, gate_up, dgate_up, u }
                 .add(&mut plan)?;
             return Ok(plan);

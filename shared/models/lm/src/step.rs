@@ -387,7 +387,8 @@ fn plan(
         let rows = batch * window;
         let of_part = |slot: Slot| slot.part(part * rows, rows);
         let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients))
-            .with_dropout(Some(dropouts));
+            .with_dropout(Some(dropouts))
+            .recomputing(config.recompute);
         if part > 0 {
             tape = tape.accumulating();
         }
