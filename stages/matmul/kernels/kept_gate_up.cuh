@@ -19,6 +19,7 @@ template <class T> __device__ __forceinline__ float2 floats_in(unsigned word) {
 template <class T, int BM, int BN, class Order> struct KeptGateUp : KeptSums<T, BM, BN, Order> {
     using Sums = KeptSums<T, BM, BN, Order>;
     using Store = typename Sums::Store;
+    static constexpr bool IN_TURNS = true;
     static constexpr int OF_U = BN / 2 / Store::PANEL, PANELS = 3 * OF_U;
     const TensorMap& U;
     bool keeps;  // gate and up
@@ -95,6 +96,7 @@ template <class T> struct GatePanels {
 // du of a tile, rounded; panel by panel it becomes the gradients of gate and up, and u again where that is wanted.
 template <class T, int BN> struct KeptUpstream {
     using Panels = GatePanels<T>;
+    static constexpr bool IN_TURNS = true;
     static constexpr int PANELS = BN / Panels::PANEL, STEPS = 3;
     static_assert(PANELS % (2 * Panels::SETS) == 0, "each tile begins with the first set, and with the same phases");
     Panels panels;

@@ -8,6 +8,7 @@ namespace lab {
 // 64 rows, from `row` on, of a tile of BM x BN, rounded: half as many registers as the sums. Each thread has what wgmma gave it.
 template <class T, int BM, int BN, class Order> struct KeptSums {
     using Store = StagedStore<T, BN>;
+    static constexpr bool IN_TURNS = false;
     static constexpr int PANELS = BN / Store::PANEL, STEPS = 2;  // of k before each: a panel a step would hold up the next one
     const TensorMap& C;
     const Store& staged;
