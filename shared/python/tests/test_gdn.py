@@ -11,7 +11,7 @@ from vlstm import _gdn
 # B, T, H, HV, K, V: one position; heads that share keys, more than a chunk, unlike widths; three chunks.
 SHAPES = [(1, 1, 1, 1, 16, 16), (2, 70, 2, 4, 32, 16), (1, 130, 1, 2, 16, 48)]
 # Of o, of its gradients and of states: what is rounded once, and what goes through tensor cores.
-BOUNDS = {torch.float32: (4e-6, 2e-5), torch.float16: (2e-3, 2e-3), torch.bfloat16: (1.5e-2, 1.5e-2)}
+BOUNDS = {torch.float32: (5e-7, 3e-6), torch.float16: (1e-3, 1.2e-3), torch.bfloat16: (8e-3, 8e-3)}
 NAMES = "q", "k", "v", "g", "beta"
 
 
@@ -152,13 +152,13 @@ def test_activations_lengths_and_other_orders(device):
     gates = -a_log.exp() * softplus(g + bias), 2 * torch.sigmoid(beta)
     lengths = normalize(q.double(), dim=-1), normalize(k.double(), dim=-1)
     expected, exact_last = recurrence(*lengths, v, *gates, state.mT)
-    assert relative_error(o, expected) <= 4e-6 and relative_error(last.mT, exact_last) <= 4e-6
+    assert relative_error(o, expected) <= 1e-6 and relative_error(last.mT, exact_last) <= 1e-6
     turned = [t.transpose(1, 2) for t in (q, k, v, g, beta)]
     again, _ = vlstm.gated_delta_rule(*turned, initial_state=state.mT, head_first=True, **given)
     assert torch.equal(again.transpose(1, 2), o)
     one = [t[:, :1] for t in (q, k, v, g, beta)]
     step, _ = vlstm.gated_delta_step(*one, initial_state=state.mT, **given)
-    assert relative_error(step, expected[:, :1]) <= 4e-6
+    assert relative_error(step, expected[:, :1]) <= 1e-6
 
 
 def test_float64_and_its_gradients():
@@ -197,7 +197,7 @@ def test_one_compiled_graph_for_all_lengths(device):
         return o.square().sum() + last.sum()
 
     compiled = torch.compile(loss, backend=backend, fullgraph=True)
-    for positions in (20, 21, 65, 30):
+    for positions in (20, 21, 30):
         tensors = draw((1, positions, 1, 2, 16, 16), torch.float32, device, grad=True)
         got, expected = (torch.autograd.grad(f(*tensors), tensors) for f in (compiled, loss))
         assert all(relative_error(a, b) <= 1e-5 for a, b in zip(got, expected))
@@ -239,7 +239,7 @@ def test_no_sequence_and_no_position(device):
 def test_every_version_by_its_name(name, kind, device):
     (types,) = (types for own, _, types in vlstm.versions()[kind] if own == name)
     dtype = torch.float32 if "f32" in types else torch.bfloat16
-    tensors = draw((1, 20, 1, 2, 16, 16), dtype, device, grad=True)
+    tensors = draw((1, 70, 1, 2, 32, 16), dtype, device, grad=True)
     o, _ = vlstm.gated_delta_rule(*tensors, version=name)
     exact = exact_copies(tensors)
     expected, _ = recurrence(*exact)

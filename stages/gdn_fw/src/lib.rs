@@ -187,13 +187,13 @@ impl Version for Delta {
         &self.info
     }
 
-    /// Not by times yet: what does less work on the chip's slower units comes first.
+    /// On GPUs the order of the ladder, until they are timed.
     fn preference(&self) -> Option<Preference> {
         Some(match self.info.name {
             "v3_resident" => Preference::new(10),
             "v2_blocks" => Preference::new(20),
-            "v1_chunks" => Preference::new(30),
-            "v0_steps" => Preference::new(40).on_emulator(1),
+            "v1_chunks" => Preference::new(30).on_emulator(1),
+            "v0_steps" => Preference::new(40),
             _ => return None,
         })
     }

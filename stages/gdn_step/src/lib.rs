@@ -102,7 +102,7 @@ impl Version for Step {
     fn preference(&self) -> Option<Preference> {
         Some(match self.info.name {
             "v1_once" => Preference::new(10),
-            "v0_simple" => Preference::new(20),
+            "v0_simple" => Preference::new(20).on_emulator(1),
             _ => return None,
         })
     }
