@@ -202,6 +202,11 @@ def test_one_compiled_graph_for_all_lengths(device):
         got, expected = (torch.autograd.grad(f(*tensors), tensors) for f in (compiled, loss))
         assert all(relative_error(a, b) <= 1e-5 for a, b in zip(got, expected))
     assert count == 2
+    shape = 2, 1, 1, 2, 16, 16
+    tensors, states = draw(shape, torch.float32, device), [draw_state(shape, device) for _ in range(2)]
+    step = torch.compile(lambda *t: vlstm.gated_delta_step(*t[:5], None, t[5], inplace=True)[0], backend=backend, fullgraph=True)
+    assert torch.equal(step(*tensors, states[0]), vlstm.gated_delta_step(*tensors, None, states[1], inplace=True)[0])
+    assert torch.equal(*states)
 
 
 def test_transforms_of_functions(device):
@@ -214,6 +219,10 @@ def test_transforms_of_functions(device):
     expected = torch.autograd.grad(loss(*inputs), inputs)
     for got, wanted in zip(torch.func.grad(loss, argnums=(0, 1, 2, 3, 4))(*tensors), expected):
         assert torch.equal(got, wanted)
+    o, _ = vlstm.gated_delta_rule(*inputs)
+    several = torch.randn(2, *o.shape, device=device)
+    (of_both,) = torch.autograd.grad(o, inputs[:1], several, is_grads_batched=True, retain_graph=True)
+    assert torch.equal(of_both[1], torch.autograd.grad(o, inputs[:1], several[1])[0])
     batched = torch.func.vmap(lambda *t: vlstm.gated_delta_rule(*(x[None] for x in t))[0][0])(*tensors)
     assert torch.equal(batched, vlstm.gated_delta_rule(*tensors)[0])
     with pytest.raises(NotImplementedError, match="vlstm.gated_delta_rule: expected tensors without tangents"):

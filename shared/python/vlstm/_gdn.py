@@ -1,6 +1,7 @@
 """The gated delta rule (Gated DeltaNet, Qwen3-Next), with the arguments of flash-linear-attention's functions."""
 
 import math
+import numbers
 
 import torch
 
@@ -79,7 +80,7 @@ def gated_delta_rule(
             f"{type(cu_seqlens).__name__}: call it once for each sequence"
         )
     _check(q, k, v, g, beta, initial_state, head_first, state_v_first)
-    _check_settings(scale, version)
+    scale = _checked_scale(scale, version)
     g, beta = _gates(q, g, beta, head_first, use_gate_in_kernel, A_log, dt_bias, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     q, k, v = _prepared(q, k, v, use_qk_l2norm_in_kernel)
     state = initial_state.mT if initial_state is not None and state_v_first else initial_state
@@ -137,7 +138,7 @@ def gated_delta_step(
         TypeError, ValueError: as `gated_delta_rule`; also where a gradient would be needed.
     """
     _check(q, k, v, g, beta, initial_state, False, False)
-    _check_settings(scale, version)
+    scale = _checked_scale(scale, version)
     if q.shape[1] != 1:
         raise ValueError(f"q: expected shape (B, 1, H, K), of one position, got {tuple(q.shape)}: call gated_delta_rule")
     given = [t for t in (q, k, v, g, beta, initial_state, A_log, dt_bias) if isinstance(t, torch.Tensor)]
@@ -254,11 +255,14 @@ def _check(q, k, v, g, beta, state, head_first, state_v_first):
         _api._check_shape("initial_state", state, (of_q[0], of_v[heads], *columns))
 
 
-def _check_settings(scale, version):
+def _checked_scale(scale, version):
+    """The scale as a float, or None."""
     if scale is not None:
-        if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        # Of numpy's scalars some are Python's floats, and all are real numbers.
+        if isinstance(scale, bool) or not (isinstance(scale, (int, float)) or isinstance(scale, numbers.Real)):
             raise TypeError(f"scale: expected None or a number, got {type(scale).__name__}")
         if scale == 0 or not math.isfinite(scale):
             raise ValueError(f"scale: expected a finite number other than 0, got {scale}")
     if not isinstance(version, str):
         raise TypeError(f"version: expected a str, got {type(version).__name__}")
+    return scale if scale is None else float(scale)
