@@ -157,8 +157,12 @@ def test_activations_lengths_and_other_orders(device):
     again, _ = vlstm.gated_delta_rule(*turned, initial_state=state.mT, head_first=True, **given)
     assert torch.equal(again.transpose(1, 2), o)
     one = [t[:, :1] for t in (q, k, v, g, beta)]
-    step, _ = vlstm.gated_delta_step(*one, initial_state=state.mT, **given)
+    step, after = vlstm.gated_delta_step(
+        *one, initial_state=state, output_final_state=True, cu_seqlens=None, state_v_first=True, **given
+    )
     assert relative_error(step, expected[:, :1]) <= 1e-6
+    _, exact_after = recurrence(*(t[:, :1] for t in (*lengths, v, *gates)), state.mT)
+    assert relative_error(after.mT, exact_after) <= 1e-6
 
 
 def test_float64_and_its_gradients():
@@ -298,6 +302,10 @@ def test_what_a_step_refuses():
         vlstm.gated_delta_step(*tensors, None, state.bfloat16(), inplace=True)
     with torch.no_grad(), pytest.raises(ValueError, match="initial_state: expected a tensor, to be updated in place, got None"):
         vlstm.gated_delta_step(*tensors, inplace=True)
+    with torch.no_grad(), pytest.raises(ValueError, match="inplace: expected False with state_v_first, got True"):
+        vlstm.gated_delta_step(*tensors, None, state.mT, inplace=True, state_v_first=True)
+    with pytest.raises(NotImplementedError, match="cu_seqlens: expected None"):
+        vlstm.gated_delta_step(*tensors, cu_seqlens=torch.tensor([0, 1]))
 
 
 def test_sizes_that_no_version_takes():

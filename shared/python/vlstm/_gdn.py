@@ -74,11 +74,7 @@ def gated_delta_rule(
         TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that no version
         takes; NotImplementedError: with `cu_seqlens`, or if it is differentiated twice.
     """
-    if cu_seqlens is not None:
-        raise NotImplementedError(
-            "cu_seqlens: expected None, as no kernel of the gated delta rule takes packed sequences, got "
-            f"{type(cu_seqlens).__name__}: call it once for each sequence"
-        )
+    _refuse_packed(cu_seqlens)
     _check(q, k, v, g, beta, initial_state, head_first, state_v_first)
     scale = _checked_scale(scale, version)
     g, beta = _gates(q, g, beta, head_first, use_gate_in_kernel, A_log, dt_bias, use_beta_sigmoid_in_kernel, allow_neg_eigval)
@@ -110,12 +106,14 @@ def gated_delta_step(
     initial_state=None,
     output_final_state=False,
     use_qk_l2norm_in_kernel=False,
+    cu_seqlens=None,
     *,
     use_gate_in_kernel=False,
     A_log=None,
     dt_bias=None,
     use_beta_sigmoid_in_kernel=False,
     allow_neg_eigval=False,
+    state_v_first=False,
     inplace=False,
     version="auto",
 ):
@@ -125,8 +123,8 @@ def gated_delta_step(
     Args:
         q, k: (B, 1, H, K); v: (B, 1, HV, V); g, beta: (B, 1, HV).
         initial_state: the state before the position, (B, HV, K, V); None stands for zeros.
-        inplace: whether the state is updated where it lies, which saves a copy of it. It is in float32 then, or in bfloat16 with q
-            in bfloat16, and without gaps.
+        inplace: whether the state is updated where it lies, which saves a copy of it. It is (B, HV, K, V) then, in float32, or in
+            bfloat16 with q in bfloat16, and without gaps.
         version: `auto`, or a name of those that `versions` lists under `delta_step`.
         All others: as of `gated_delta_rule`.
 
@@ -137,7 +135,8 @@ def gated_delta_step(
     Raises:
         TypeError, ValueError: as `gated_delta_rule`; also where a gradient would be needed.
     """
-    _check(q, k, v, g, beta, initial_state, False, False)
+    _refuse_packed(cu_seqlens)
+    _check(q, k, v, g, beta, initial_state, False, state_v_first)
     scale = _checked_scale(scale, version)
     if q.shape[1] != 1:
         raise ValueError(f"q: expected shape (B, 1, H, K), of one position, got {tuple(q.shape)}: call gated_delta_rule")
@@ -151,11 +150,12 @@ def gated_delta_step(
     q, k, v = _prepared(q, k, v, use_qk_l2norm_in_kernel)
     of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
     if inplace:
-        state = _in_place(initial_state, q)
+        state = _in_place(initial_state, q, state_v_first)
     elif initial_state is None:
         state = q.new_zeros((q.shape[0], v.shape[2], q.shape[3], v.shape[3]), dtype=of_state)
     else:
-        state = initial_state.to(of_state, copy=True, memory_format=torch.contiguous_format)
+        given = initial_state.mT if state_v_first else initial_state
+        state = given.to(of_state, copy=True, memory_format=torch.contiguous_format)
     q, k, v = q[:, 0], k[:, 0], v[:, 0]
     g, beta = (t[:, 0].to(of_state) for t in (g, beta))
     if q.dtype == torch.float64:
@@ -166,7 +166,9 @@ def gated_delta_step(
         o = torch.empty_like(v)  # no kernel is launched
     else:
         o = _gdn_ops.step(q, k, v, g, beta, state, scale, version)
-    return o.unsqueeze(1), state if output_final_state else None
+    if not output_final_state:
+        return o.unsqueeze(1), None
+    return o.unsqueeze(1), state.mT.contiguous() if state_v_first else state
 
 
 def recurrence(q, k, v, g, beta, state, scale):
@@ -182,6 +184,14 @@ def recurrence(q, k, v, g, beta, state, scale):
         state = kept + k[:, :, t, :, None] * written[..., None, :]
         rows.append((state * q[:, :, t, :, None]).sum(-2))
     return torch.stack(rows, 2) * (q.shape[3] ** -0.5 if scale is None else scale), state
+
+
+def _refuse_packed(cu_seqlens):
+    if cu_seqlens is not None:
+        raise NotImplementedError(
+            "cu_seqlens: expected None, as no kernel of the gated delta rule takes packed sequences, got "
+            f"{type(cu_seqlens).__name__}: call it once for each sequence"
+        )
 
 
 def _of_nothing(q, k, v, g, beta, state):
@@ -223,8 +233,10 @@ def _gates(q, g, beta, head_first, use_gate, a_log, dt_bias, use_beta_sigmoid, a
     return g, beta
 
 
-def _in_place(state, q):
+def _in_place(state, q, state_v_first):
     """The state, which can be updated where it lies."""
+    if state_v_first:
+        raise ValueError("inplace: expected False with state_v_first, got True: the kernels have K before V")
     if state is None:
         raise ValueError("initial_state: expected a tensor, to be updated in place, got None")
     kept = {torch.bfloat16: (torch.float32, torch.bfloat16), torch.float64: (torch.float64,)}.get(q.dtype, (torch.float32,))
