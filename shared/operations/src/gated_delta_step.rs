@@ -20,7 +20,7 @@ pub struct GatedDeltaStep {
     pub qkv: [Slot; 3],
     /// g and beta.
     pub gates: [Slot; 2],
-    /// C \[B, NH, DHQK, DHHV\] of f32, as [`GatedDelta`] leaves it; zeros for none.
+    /// C \[B, NH, DHQK, DHHV\] of f32, as [`GatedDelta`](crate::GatedDelta) leaves it; zeros for none.
     pub state: Slot,
     /// What q is multiplied by; 1 / √DHQK where none is given.
     pub scale: Option<f64>,
@@ -32,7 +32,7 @@ impl GatedDeltaStep {
     /// Adds it; h \[B, NH, DHHV\].
     ///
     /// # Errors
-    /// As [`GatedDelta::add_forward`].
+    /// As [`GatedDelta::add_forward`](crate::GatedDelta::add_forward).
     pub fn add(&self, plan: &mut Plan) -> Result<Slot, Error> {
         let GatedDeltaSizes { batch, heads, shared_heads, keys, values, .. } = self.sizes;
         let (t, [q, k, v], [g, beta]) = (self.dtype, self.qkv, self.gates);

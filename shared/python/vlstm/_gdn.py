@@ -246,7 +246,21 @@ def _in_place(state, q, state_v_first):
     return state
 
 
-def _check(q, k, v, g, beta, state, head_first, state_v_first):
+def _check(*arguments):
+    """Once for all calls of the same shapes, types and devices."""
+    key = None
+    if not torch.compiler.is_compiling():
+        *tensors, head_first, state_v_first = arguments
+        try:
+            key = ("gated delta", *[_api._facts(t) for t in tensors], bool(head_first), bool(state_v_first))
+        except AttributeError:  # no tensor
+            key = None
+    if key is None or not _api._is_known(key):
+        _check_all(*arguments)
+        _api._note(key)
+
+
+def _check_all(q, k, v, g, beta, state, head_first, state_v_first):
     named = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "initial_state": state}
     for name, tensor in named.items():
         if name != "initial_state" or tensor is not None:

@@ -197,11 +197,29 @@ class _TransformedBackward(torch.autograd.Function):
     jvp = staticmethod(lambda ctx, *_: _ops.has_no_tangents("gated_delta_rule"))
 
 
+class _Differentiable(torch.autograd.Function):
+    """What `gated_delta` is, without PyTorch's dispatcher between, which takes longer on the host than all else."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = forward(*inputs)
+        _save(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, dh, dc):
+        if dh is None and dc is None or _ops.is_transformed((dh, dc)):
+            return _gradients(ctx, dh, dc)
+        saved = ctx.saved_tensors
+        *of_inputs, of_state = backward(dh, dc, *saved, *ctx.settings)
+        return (*of_inputs, None if saved[5] is None else of_state, None, None, None)
+
+
 def gated_delta(tensors, settings):
     """h of (q, k, v, g, beta, c), and where it is asked for the state behind the last position, else None."""
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    if _ops.is_plain(tensors) and not differentiable:
-        h, last = forward(*tensors, *settings)
+    if _ops.is_plain(tensors):
+        h, last = _Differentiable.apply(*tensors, *settings) if differentiable else forward(*tensors, *settings)
     else:
         _ops.refuse_tangents("gated_delta_rule", tensors)
         transformed = differentiable and not torch.compiler.is_compiling() and _ops.is_under_transform()
