@@ -96,7 +96,7 @@ impl Version for Chunks {
     }
 
     fn preference(&self) -> Option<Preference> {
-        Some(Preference::new(90))
+        (self.info.name == "v0_chunks").then_some(Preference::new(40))
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
