@@ -10,8 +10,8 @@ from vlstm import _gdn
 
 # B, T, H, HV, K, V: one position; heads that share keys, more than a chunk, unlike widths; three chunks.
 SHAPES = [(1, 1, 1, 1, 16, 16), (2, 70, 2, 4, 32, 16), (1, 130, 1, 2, 16, 48)]
-# Of o, of its gradients and of states: what is rounded once, and what goes through tensor cores.
-BOUNDS = {torch.float32: (5e-7, 3e-6), torch.float16: (1e-3, 1.2e-3), torch.bfloat16: (8e-3, 8e-3)}
+# Of o and states, of gradients. In float32 those of the stages; in halves what is rounded once, and what goes through tensor cores.
+BOUNDS = {torch.float32: (2e-6, 8e-6), torch.float16: (1e-3, 1.2e-3), torch.bfloat16: (8e-3, 8e-3)}
 NAMES = "q", "k", "v", "g", "beta"
 
 
@@ -152,7 +152,7 @@ def test_activations_lengths_and_other_orders(device):
     gates = -a_log.exp() * softplus(g + bias), 2 * torch.sigmoid(beta)
     lengths = normalize(q.double(), dim=-1), normalize(k.double(), dim=-1)
     expected, exact_last = recurrence(*lengths, v, *gates, state.mT)
-    assert relative_error(o, expected) <= 1e-6 and relative_error(last.mT, exact_last) <= 1e-6
+    assert relative_error(o, expected) <= 2e-6 and relative_error(last.mT, exact_last) <= 2e-6
     turned = [t.transpose(1, 2) for t in (q, k, v, g, beta)]
     again, _ = vlstm.gated_delta_rule(*turned, initial_state=state.mT, head_first=True, **given)
     assert torch.equal(again.transpose(1, 2), o)
@@ -160,9 +160,9 @@ def test_activations_lengths_and_other_orders(device):
     step, after = vlstm.gated_delta_step(
         *one, initial_state=state, output_final_state=True, cu_seqlens=None, state_v_first=True, **given
     )
-    assert relative_error(step, expected[:, :1]) <= 1e-6
+    assert relative_error(step, expected[:, :1]) <= 2e-6
     _, exact_after = recurrence(*(t[:, :1] for t in (*lengths, v, *gates)), state.mT)
-    assert relative_error(after.mT, exact_after) <= 1e-6
+    assert relative_error(after.mT, exact_after) <= 2e-6
 
 
 def test_float64_and_its_gradients():
