@@ -8,11 +8,17 @@ from torch.nn.functional import normalize, softplus
 import vlstm
 from vlstm import _gdn
 
-# B, T, H, HV, K, V: one position; heads that share keys, more than a chunk, unlike widths; three chunks.
-SHAPES = [(1, 1, 1, 1, 16, 16), (2, 70, 2, 4, 32, 16), (1, 130, 1, 2, 16, 48)]
+# B, T, H, HV, K, V: one position, of several heads, for in one alone gradients may nearly cancel; heads that share keys, more than a
+# chunk, unlike widths; three chunks.
+SHAPES = [(2, 1, 2, 4, 32, 48), (2, 70, 2, 4, 32, 16), (1, 130, 1, 2, 16, 48)]
 # Of o and states, of gradients. In float32 those of the stages; in halves what is rounded once, and what goes through tensor cores.
-BOUNDS = {torch.float32: (2e-6, 8e-6), torch.float16: (1e-3, 1.2e-3), torch.bfloat16: (8e-3, 8e-3)}
+BOUNDS = {torch.float32: (2e-6, 8e-6), torch.float16: (1e-3, 1.2e-3), torch.bfloat16: (8e-3, 1.2e-2)}
 NAMES = "q", "k", "v", "g", "beta"
+
+
+@pytest.fixture(autouse=True)
+def the_same_gradients_from_above():
+    torch.manual_seed(0)
 
 
 def draw(shape, dtype, device, seed=0, grad=False):

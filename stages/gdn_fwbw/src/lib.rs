@@ -96,7 +96,7 @@ impl Version for Chunks {
     }
 
     fn preference(&self) -> Option<Preference> {
-        (self.info.name == "v0_chunks").then_some(Preference::new(40))
+        (self.info.name == "v0_chunks").then_some(Preference::new(40).on_emulator(1))
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
