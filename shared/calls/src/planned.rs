@@ -366,6 +366,7 @@ fn plan_of_lstm(
 
 #[cfg(test)]
 mod tests {
+    use lab_families::gdn;
     use lab_families::qkv::sizes;
     use lab_families::vlstm::step;
     use lab_harness::request::shapes_of;
@@ -430,13 +431,15 @@ mod tests {
 
     #[test]
     fn on_the_callers_memory_as_on_copies() {
-        for (pass, name) in [
-            (Pass::Forward, "vlstm_fw_v4:v1_roles"),
-            (Pass::Gradients, "vlstm_fwbw_v0:flags"),
-            (Pass::Gradients, "vlstm_fwbw_v4:v2_segments"),
+        let (vlstm, delta) = (sizes([1, 2, 70, 32, 48]), gdn::sizes([1, 2, 1, 70, 32, 48]));
+        for (pass, name, dims) in [
+            (Pass::Forward, "vlstm_fw_v4:v1_roles", &vlstm),
+            (Pass::Gradients, "vlstm_fwbw_v0:flags", &vlstm),
+            (Pass::Gradients, "vlstm_fwbw_v4:v2_segments", &vlstm),
+            (Pass::Delta, "gdn_fw:v3_resident", &delta),
+            (Pass::DeltaGradients, "gdn_fwbw:v0_chunks", &delta),
         ] {
-            let dims = sizes([1, 2, 70, 32, 48]);
-            let (planned, memory) = planned(pass, DType::BF16, &dims, Some(name));
+            let (planned, memory) = planned(pass, DType::BF16, dims, Some(name));
             // SAFETY: the memory is of the slots' sizes, and stays.
             unsafe { planned.run(&addresses(&memory), Rooms::default(), 0).unwrap() };
             let expected = results(&planned, &memory);

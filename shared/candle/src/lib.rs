@@ -1,9 +1,10 @@
-//! The mLSTM of xLSTM (vLSTM) and the LSTM as operations of [candle](candle_core), with gradients.
+//! The mLSTM of xLSTM (vLSTM), the gated delta rule and the LSTM as operations of [candle](candle_core), with gradients.
 //!
 //! | | |
 //! |---|---|
 //! | [`mlstm()`] | q, k, v and the gates of a sequence → h |
 //! | [`mlstm_with_state`] | the same behind a state → h, and the state behind the last position |
+//! | [`gated_delta_rule`] | q, k, v and the gates of a sequence, behind a state or none → h, and the last state |
 //! | [`Lstm`] | a layer with the parameters of [`candle_nn::LSTM`], all steps in one launch |
 //!
 //! Tensors on the CPU run on the lab's emulator of a GPU, which is thousands of times slower than one: for tests. With the
@@ -56,11 +57,13 @@
 //! CUDA whose interface cudarc offers is then the lab's, 12.0, which later drivers and libraries also have.
 
 mod float32;
+mod gated_delta;
 mod kernels;
 mod lstm;
 mod mlstm;
 mod operation;
 
+pub use gated_delta::{GatedDeltaOptions, gated_delta_rule};
 pub use lstm::Lstm;
 pub use mlstm::{MlstmOptions, MlstmState, NormalizerGrad, mlstm, mlstm_with_state};
 

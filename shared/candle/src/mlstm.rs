@@ -262,9 +262,8 @@ fn plan(
     version: Option<&str>,
 ) -> Result<Plans> {
     let what = match pass {
-        Pass::Forward => "the forward pass",
         Pass::Gradients => "the backward pass",
-        Pass::Step => "a step",
+        _ => "the forward pass",
     };
     let own = options.clone();
     let options = options.into_iter().chain(version.map(|name| format!("version={name}")));

@@ -11,6 +11,9 @@ use lab_reference::attention;
 use crate::attention_checks::packed_attention_is_right;
 use crate::check_data::{SIZES, TYPES, drawn, inputs, of, relative};
 use crate::composed_checks::{layers_of_one_plan_are_right, layers_of_two_plans_are_right};
+use crate::gated_delta_checks::{
+    gated_delta_layers_of_one_plan_are_right, gated_delta_parts_and_a_step_are_the_whole,
+};
 use crate::import_checks::{another_export_is_refused, what_is_saved_is_imported};
 use crate::packed_checks::packed_sequences_are_right;
 use crate::recurrent_checks::recurrences_with_their_states_are_right;
@@ -40,6 +43,14 @@ static CHECKS: &[Check] = &[
     Check::new("attention_stands_beside_the_vlstm", attention_stands_beside_the_vlstm),
     Check::new("attention_over_rows_is_that_by_heads", attention_over_rows_is_that_by_heads),
     Check::new("packed_attention_is_right", packed_attention_is_right),
+    Check::new(
+        "gated_delta_layers_of_one_plan_are_right",
+        gated_delta_layers_of_one_plan_are_right,
+    ),
+    Check::new(
+        "gated_delta_parts_and_a_step_are_the_whole",
+        gated_delta_parts_and_a_step_are_the_whole,
+    ),
 ];
 
 /// What a forward pass has saved is still there.

@@ -14,6 +14,12 @@ pub enum Pass {
     Gradients,
     /// One position, behind a state that is updated where it lies: of the family `vlstm_step`.
     Step,
+    /// q, k, v, g, beta and a state → h and a state: of the family `gdn_fw`.
+    Delta,
+    /// The same and dh → all gradients: of the family `gdn_fwbw`.
+    DeltaGradients,
+    /// One position of the gated delta rule, behind a state that is updated where it lies: of the family `gdn_step`.
+    DeltaStep,
 }
 
 /// A version, and the stage that it is of.
@@ -53,6 +59,9 @@ static STAGES: &[&Stage] = &[
     &lstm_fused::STAGE,
     &slstm_fused::STAGE,
     &attention::STAGE,
+    &gdn_fw::STAGE,
+    &gdn_fwbw::STAGE,
+    &gdn_step::STAGE,
 ];
 
 /// The versions of a family, in the order that they prefer on this kind of device.
@@ -68,17 +77,37 @@ fn candidates(family: &str, kind: DeviceKind) -> Vec<Candidate> {
 }
 
 impl Pass {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Forward,
+        Self::Gradients,
+        Self::Step,
+        Self::Delta,
+        Self::DeltaGradients,
+        Self::DeltaStep,
+    ];
+
+    /// Its name, as other languages ask for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Gradients => "gradients",
+            Self::Step => "step",
+            Self::Delta => "delta",
+            Self::DeltaGradients => "delta_gradients",
+            Self::DeltaStep => "delta_step",
+        }
+    }
+
     /// The pass of that name.
     ///
     /// # Errors
     /// There is none.
     pub fn of_name(name: &str) -> Result<Self, Error> {
-        match name {
-            "forward" => Ok(Self::Forward),
-            "gradients" => Ok(Self::Gradients),
-            "step" => Ok(Self::Step),
-            _ => Err(Error::bad("pass", "forward, gradients or step", name)),
-        }
+        Self::ALL.into_iter().find(|pass| pass.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            Error::bad("pass", format!("one of {known}"), name)
+        })
     }
 
     /// Its family, and that of sequences of unlike lengths.
@@ -87,6 +116,10 @@ impl Pass {
             Self::Forward => ["vlstm_fw", "vlstm_fw_packed"],
             Self::Gradients => ["vlstm_fwbw", "vlstm_fwbw_packed"],
             Self::Step => ["vlstm_step", "vlstm_step_packed"],
+            // No version of the gated delta rule takes sequences of unlike lengths.
+            Self::Delta => ["gdn_fw", "gdn_fw_packed"],
+            Self::DeltaGradients => ["gdn_fwbw", "gdn_fwbw_packed"],
+            Self::DeltaStep => ["gdn_step", "gdn_step_packed"],
         }
     }
 
@@ -283,9 +316,11 @@ mod tests {
     /// A family that has another name than a pass asks for would have no version.
     #[test]
     fn each_pass_has_versions() {
-        for pass in [Pass::Forward, Pass::Gradients, Pass::Step] {
+        for pass in Pass::ALL {
             assert!(!pass.candidates().is_empty(), "{pass:?}");
-            assert_eq!(pass.packed_candidates().is_empty(), pass == Pass::Step, "{pass:?}");
+            let is_packed = matches!(pass, Pass::Forward | Pass::Gradients);
+            assert_eq!(pass.packed_candidates().is_empty(), !is_packed, "{pass:?}");
+            assert_eq!(Pass::of_name(pass.name()).unwrap(), pass);
         }
         for family in [
             ["attention", "attention_fwbw"],

@@ -6,9 +6,10 @@ use lab_harness::plan::Slot;
 use lab_harness::{Dims, Error, Plan, Problem, Tensors};
 
 use crate::check_data::{drawn_of, inputs};
+use crate::gated_delta_checks;
 use crate::{
-    Attention, AttentionRows, AttentionSizes, Export, NormalizerGrad, Recurrent, RecurrentCell,
-    RecurrentSizes, RecurrentUpstream, Rows, Saved, Sizes, Vlstm, VlstmRows,
+    Attention, AttentionRows, AttentionSizes, Export, GatedDelta, NormalizerGrad, Recurrent,
+    RecurrentCell, RecurrentSizes, RecurrentUpstream, Rows, Saved, Sizes, Vlstm, VlstmRows,
 };
 
 const SIZES: Sizes = Sizes { batch: 1, heads: 2, positions: 37, keys: 16, values: 32 };
@@ -58,12 +59,13 @@ impl<O> Passes<'_, O> {
     }
 }
 
-/// Of the vLSTM by heads and over rows, of attention likewise, and of the sLSTM. Of the LSTM: see the layers of two plans.
+/// Of the vLSTM by heads and over rows, of attention likewise, of the sLSTM, and of the gated delta rule. Of the LSTM: see the layers of two plans.
 pub(crate) fn what_is_saved_is_imported(device: &Device) {
     for dtype in [DType::F32, DType::BF16] {
         of_vlstm(device, dtype);
         of_attention(device, dtype);
         of_slstm(device, dtype);
+        of_gated_delta(device, dtype);
     }
     of_vlstm_rows(device);
     of_attention_rows(device);
@@ -102,6 +104,22 @@ fn of_attention(device: &Device, dtype: DType) {
     };
     let (forward, import, backward) = (&forward, &Attention::import, &backward);
     Passes { all: &all, forward, import, backward }.check(device, &format!("attention {dtype}"));
+}
+
+fn of_gated_delta(device: &Device, dtype: DType) {
+    let all = gated_delta_checks::drawn(dtype);
+    let forward = |plan: &mut Plan| {
+        let [q, k, v, g, beta] = inputs(plan, &all, ["q", "k", "v", "g", "beta"]);
+        let delta = GatedDelta::new(dtype, gated_delta_checks::SIZES, [q, k, v], [g, beta]);
+        (delta, delta.add_forward_saving(plan).unwrap().1)
+    };
+    let backward = |delta: &GatedDelta, plan: &mut Plan, saved: &Saved<GatedDelta>| {
+        let [dh] = inputs(plan, &all, ["dh"]);
+        let by = delta.add_backward(plan, saved, dh).unwrap();
+        vec![by.q, by.k, by.v, by.g, by.beta]
+    };
+    let (forward, import, backward) = (&forward, &GatedDelta::import, &backward);
+    Passes { all: &all, forward, import, backward }.check(device, &format!("delta rule {dtype}"));
 }
 
 fn of_slstm(device: &Device, dtype: DType) {

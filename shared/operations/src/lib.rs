@@ -18,6 +18,9 @@ mod checks;
 pub mod choose;
 mod composed_checks;
 mod cut;
+mod gated_delta;
+mod gated_delta_checks;
+mod gated_delta_step;
 mod import_checks;
 mod packed_checks;
 mod recurrent;
@@ -35,6 +38,11 @@ pub use attention_rows::{AttentionRows, SavedAttentionRows};
 pub use attention_step::AttentionStep;
 pub use checks::SUITE;
 pub use choose::{Pass, choose, choose_attention};
+pub use gated_delta::{
+    GatedDelta, GatedDeltaGradients, GatedDeltaOutputs, GatedDeltaSizes, GatedDeltaUpstream,
+    SavedGatedDelta,
+};
+pub use gated_delta_step::GatedDeltaStep;
 pub use recurrent::{
     Recurrent, RecurrentCell, RecurrentGradients, RecurrentOutputs, RecurrentSizes,
     RecurrentUpstream, SavedRecurrent,

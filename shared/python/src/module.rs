@@ -156,7 +156,7 @@ impl Plan {
     }
 }
 
-/// Plans a pass (forward, gradients, step) on a device (cuda:N, emulator, checked) for tensors of these names, types
+/// Plans a pass (a name of `Pass`) on a device (cuda:N, emulator, checked) for tensors of these names, types
 /// and shapes, under options `name=value`, with the version of this name or the one that suits.
 #[pyfunction]
 #[pyo3(signature = (on, pass_name, tensors, options, version=None))]
@@ -255,15 +255,14 @@ fn versions() -> HashMap<&'static str, Vec<Described>> {
         (info.full_name(), info.change, dtypes)
     };
     let of = |all: Vec<Candidate>| all.iter().map(|c| described(c.version.info())).collect();
-    let passes = [
-        ("forward", Pass::Forward.candidates()),
-        ("gradients", Pass::Gradients.candidates()),
-        ("step", Pass::Step.candidates()),
+    let packed = [
         ("packed_forward", Pass::Forward.packed_candidates()),
         ("packed_gradients", Pass::Gradients.packed_candidates()),
     ];
+    let passes = Pass::ALL.map(|pass| (pass.name(), pass.candidates()));
+    let passes = passes.into_iter().chain(packed);
     let mut all: HashMap<_, Vec<_>> =
-        passes.into_iter().map(|(name, candidates)| (name, of(candidates))).collect();
+        passes.map(|(name, candidates)| (name, of(candidates))).collect();
     // The parameters are f32; what is said here is of what the products are made.
     let of_mlp = mlp::versions(DeviceKind::Cuda).into_iter().map(|version| {
         let (name, change, _) = described(version.info());

@@ -55,6 +55,23 @@ def of_mlp_step(dtype, device):
     return [tokens, targets, *parameters, 0.1, products, "auto", True]
 
 
+def of_gated_delta(dtype, device):
+    """Heads before positions, a state, a scale."""
+    *rows, g, beta = draw((1, 2, 40, 32, 48), dtype, device)
+    c = draw_state((1, 2, 40, 32, 48), device)[0]
+    return [rows[0][:, :1], torch.nn.functional.normalize(rows[1][:, :1], dim=-1), rows[2], -g.abs(), beta.sigmoid(), c, True, 0.3, "auto"]
+
+
+def of_gated_delta_backward(dtype, device):
+    arguments = of_gated_delta(dtype, device)
+    return [torch.ones_like(arguments[2]), torch.ones_like(arguments[5]), *arguments]
+
+
+def of_gated_delta_step(dtype, device):
+    *tensors, c, _, scale, version = of_gated_delta(dtype, device)
+    return [*(t[:, :, 0].contiguous() for t in tensors), c, scale, version]
+
+
 ARGUMENTS = {
     "mlstm": of_mlstm,
     "mlstm_saving": of_mlstm,
@@ -64,6 +81,9 @@ ARGUMENTS = {
     "lstm_saving": of_lstm,
     "lstm_backward": of_lstm_backward,
     "mlp_step": of_mlp_step,
+    "gated_delta": of_gated_delta,
+    "gated_delta_backward": of_gated_delta_backward,
+    "gated_delta_step": of_gated_delta_step,
 }
 CASES = [(name, dtype) for name in ARGUMENTS for dtype in (torch.float32, torch.bfloat16)]
 # A state in float32 no version of the sequence takes.

@@ -1,11 +1,13 @@
-"""The published models of xlstm and transformers, tiny and random, on the kernels that `vlstm.register` enters.
+"""The published models of xlstm and transformers, tiny and random, on the kernels that `vlstm.register` enters; Qwen3-Next on the gated
+delta rule.
 
-Each is compared with the same model on plain PyTorch of mlstm_kernels: logits, the gradient of every parameter, and what it
+Each is compared with the same model on plain PyTorch (of mlstm_kernels, or its own): logits, the gradient of every parameter, and what it
 generates. Skips itself where a package is not installed: `pip install xlstm mlstm_kernels transformers`.
 """
 
 import contextlib
 import importlib
+import inspect
 import logging
 
 import pytest
@@ -127,3 +129,59 @@ def test_generation(package):
             written = [model.generate(TOKENS[:, :9], max_new_tokens=12, do_sample=False)[:, 9:] for model in models]
     assert written[0].shape == (2, 12) and written[0].unique().numel() > 8
     assert torch.equal(*written)
+
+
+# ---- Qwen3-Next of transformers ------------------------------------------------------------------
+
+
+def taking(function):
+    """Without the options of a model that the function does not have, as the README says it."""
+    names = inspect.signature(function).parameters
+    return lambda *tensors, **given: function(*tensors, **{name: given[name] for name in given if name in names})
+
+
+def qwen3_next():
+    """Three blocks with the gated delta rule, whose value heads share keys, and one with attention."""
+    transformers = pytest.importorskip("transformers")
+    logging.disable(logging.ERROR)
+    try:
+        linear = {"num_key_heads": 2, "num_value_heads": 4, "key_head_dim": 32, "value_head_dim": 16}
+        sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "head_dim": 32}
+        config = transformers.Qwen3NextConfig(
+            vocab_size=LETTERS, num_key_value_heads=1, mlp_only_layers=[0, 1, 2, 3], **sizes,
+            **{f"linear_{name}": size for name, size in linear.items()},
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = transformers.Qwen3NextForCausalLM(config)
+    finally:
+        logging.disable(logging.NOTSET)
+    for name, parameter in model.named_parameters():
+        if name.endswith("A_log"):  # as made, gates are shut
+            torch.nn.init.constant_(parameter, -3.0)
+    return model
+
+
+def test_qwen3_next(monkeypatch):
+    model = qwen3_next()
+    modeling = importlib.import_module(type(model).__module__)
+    steps = []
+
+    def step(*tensors, **given):
+        steps.append(given["initial_state"])
+        return taking(vlstm.gated_delta_step)(*tensors, **given)
+
+    results = []
+    for own in (False, True):
+        if own:
+            monkeypatch.setattr(modeling, "torch_chunk_gated_delta_rule", taking(vlstm.gated_delta_rule))
+            monkeypatch.setattr(modeling, "torch_recurrent_gated_delta_rule", step)
+        model.zero_grad()
+        layers = trained(model, False)
+        with torch.no_grad():
+            written = model.eval().generate(TOKENS[:, :9], max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0)
+        results.append((layers, written[:, 9:]))
+    (expected, theirs), (got, ours) = results
+    assert len(steps) == 3 * 11 and all(state is not None for state in steps)
+    assert torch.equal(theirs, ours)
+    for name, wanted in expected.items():
+        assert wanted.norm() > 0 and relative_error(got[name], wanted) <= 4e-6, name

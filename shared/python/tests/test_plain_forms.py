@@ -95,6 +95,8 @@ def test_no_form_is_left_out():
     found = {str(path.relative_to(REPOSITORY)) for path in tracked if "logsigmoid" in path.read_text()}
     held = {f"benches/peers/{name}.py" for name in ("vlstm", "vlstm_error")} | {"shared/python/examples/train.py"}
     held |= {"shared/python/tests/conftest.py", "shared/python/vlstm/_float64.py"}
-    # States in float32, which `test_mlstm.py` holds; the logarithm of an input gate; equations in a text; the sLSTM.
-    others = {f"shared/python/vlstm/{name}.py" for name in ("_float32", "_sig", "_api")} | {"benches/peers/slstm.py"}
+    # States in float32, which `test_mlstm.py` holds; the logarithm of an input gate; equations in a text.
+    others = {f"shared/python/vlstm/{name}.py" for name in ("_float32", "_sig", "_api")}
+    # The sLSTM, and the gated delta rule.
+    others |= {f"benches/peers/{name}.py" for name in ("slstm", "gdn")}
     assert found - others - {str(pathlib.Path(__file__).relative_to(REPOSITORY))} == held

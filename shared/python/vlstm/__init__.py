@@ -2,7 +2,8 @@
 
 `mlstm` takes a whole sequence, `mlstm_step` one position of it; `check` makes a call on the emulator that looks at
 every access of the kernels. Names, order and layouts of their arguments are those of the public functions of
-mlstm_kernels. `LSTM` takes the place of `torch.nn.LSTM`. `MLP` is a language model of one word; its training step, `mlp_step`,
+mlstm_kernels. `gated_delta_rule` and `gated_delta_step` are the cell of Gated DeltaNet, with the arguments of
+flash-linear-attention. `LSTM` takes the place of `torch.nn.LSTM`. `MLP` is a language model of one word; its training step, `mlp_step`,
 is forward, backward and update in one call. On CUDA tensors kernels run that are compiled on the first call; on CPU
 tensors an emulator of a GPU runs the same kernels: right, and slow.
 
@@ -19,6 +20,7 @@ from vlstm._native import KernelError, __version__
 _PLACES = {
     **dict.fromkeys(("check", "mlstm", "mlstm_step", "versions"), "_api"),
     **dict.fromkeys(("mlstm_sig", "mlstm_sig_step"), "_sig"),
+    **dict.fromkeys(("gated_delta_rule", "gated_delta_step"), "_gdn"),
     "LSTM": "_lstm",
     "register": "_register",
     **dict.fromkeys(("MLP", "mlp_step"), "_mlp"),
@@ -44,5 +46,5 @@ def __dir__():
 # Who has PyTorch already finds the operations registered: `torch.ops.vlstm`.
 if "torch" in sys.modules:
     for _name, _place in _PLACES.items():
-        if _place in ("_api", "_lstm", "_mlp"):
+        if _place in ("_api", "_gdn", "_lstm", "_mlp"):
             __getattr__(_name)

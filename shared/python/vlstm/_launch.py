@@ -43,8 +43,18 @@ def _say_that_it_is_slow():
     )
 
 
+# The passes of the gated delta rule have the letters of flash-linear-attention.
+_DELTA_PASSES = {"delta": "the forward pass", "delta_gradients": "the backward pass", "delta_step": "a step"}
+_DELTA_LETTERS = {"DHQK": "K", "DHHV": "V", "NKV": "H", "NH": "HV", "S": "T"}
+_DELTA_TENSORS = {"C0": "initial_state", "dh": "the gradient of o", "dCN": "the gradient of the final state"}
+
+
 def _in_the_callers_words(message, pass_name):
     """The kernels' names of tensors become those of the arguments."""
+    if pass_name in _DELTA_PASSES:
+        message = re.sub(r"tensor '(\w+)'", lambda name: _DELTA_TENSORS.get(name[1], name[1]), message)
+        message = re.sub(r"\b(DHQK|DHHV|NKV|NH|S)\b", lambda letter: _DELTA_LETTERS[letter[1]], message)
+        return message.replace("call: expected what a version", f"{_DELTA_PASSES[pass_name]}: expected what a version")
     suffix = "" if pass_name == "step" else "_initial"
     arguments = {"C0": f"c{suffix}", "n0": f"n{suffix}", "m0": f"m{suffix}", "dh": "the gradient of h"}
     arguments |= {"dCN": "the gradient of c", "dnN": "the gradient of n"}
@@ -61,6 +71,7 @@ _LOADED_AT_ONCE = 16
 
 # Outputs that no caller of a pass wants, and states that none keeps: they are made in the scratch memory.
 _UNWANTED = {"forward": {"m", "n"}, "gradients": {"h", "m", "n", "CN", "nN", "mN"}, "step": set()}
+_UNWANTED |= {"delta": set(), "delta_gradients": {"h"}, "delta_step": set()}
 
 
 class Planned:

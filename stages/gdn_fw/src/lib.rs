@@ -14,7 +14,7 @@ use lab_families::qkv::one_a_block;
 use lab_harness::compare::{in_f32, unit};
 use lab_harness::plan::Scope;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
 #[allow(missing_docs, unsafe_code)]
@@ -185,6 +185,17 @@ pub static STAGE: Stage = Stage {
 impl Version for Delta {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    /// On GPUs the order of the ladder, until they are timed.
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v3_resident" => Preference::new(10),
+            "v2_blocks" => Preference::new(20),
+            "v1_chunks" => Preference::new(30).on_emulator(1),
+            "v0_steps" => Preference::new(40),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -12,7 +12,7 @@ use lab_families::gdn::{self, BackwardSlots, sizes};
 use lab_families::qkv::one_a_block;
 use lab_harness::compare::{in_f32, unit};
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
 #[allow(missing_docs, unsafe_code)]
@@ -93,6 +93,10 @@ pub static STAGE: Stage = Stage {
 impl Version for Chunks {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        (self.info.name == "v0_chunks").then_some(Preference::new(40).on_emulator(1))
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -10,7 +10,7 @@ use lab_device::{DType, Device, Instance, KernelSource};
 use lab_families::gdn::{self, step};
 use lab_harness::compare::unit;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
 #[allow(missing_docs, unsafe_code)]
@@ -97,6 +97,14 @@ pub static STAGE: Stage = Stage {
 impl Version for Step {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(match self.info.name {
+            "v1_once" => Preference::new(10),
+            "v0_simple" => Preference::new(20).on_emulator(1),
+            _ => return None,
+        })
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {

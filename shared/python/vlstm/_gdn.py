@@ -1,0 +1,294 @@
+"""The gated delta rule (Gated DeltaNet, Qwen3-Next), with the arguments of flash-linear-attention's functions."""
+
+import math
+import numbers
+
+import torch
+
+from vlstm import _api, _gdn_ops
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+def gated_delta_rule(
+    q,
+    k,
+    v,
+    g,
+    beta,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    use_qk_l2norm_in_kernel=False,
+    cu_seqlens=None,
+    head_first=False,
+    *,
+    use_gate_in_kernel=False,
+    A_log=None,
+    dt_bias=None,
+    use_beta_sigmoid_in_kernel=False,
+    allow_neg_eigval=False,
+    state_v_first=False,
+    version="auto",
+):
+    """The gated delta rule over a sequence. Names and meanings are those of flash-linear-attention's `chunk_gated_delta_rule`.
+
+    With B sequences of T positions, for position t of each head, from a state C (K, V), zeros where none is given:
+
+        D_t = exp(g_t) C_(t-1)
+        u_t = beta_t (v_t - D_t^T k_t)
+        C_t = D_t + k_t u_t^T
+        o_t = scale C_t^T q_t
+
+    Source: Yang et al. 2024, arXiv 2412.06464.
+
+    The kernels have heads before positions: inputs and outputs are copied from one order to the other, unless `head_first` is
+    given. The backward pass makes the forward pass once more. Only q, k, v, g, beta and the state are kept for it.
+
+    Args:
+        q, k: queries and keys (B, T, H, K), in float32, float16 or bfloat16, K a multiple of 16 up to 256. Keys have length one,
+            or `use_qk_l2norm_in_kernel` makes them so. Under `torch.autocast` q, k and v are cast to its type. In float64 no
+            kernel runs: PyTorch's own operations go from position to position, of any K and V, for `torch.autograd.gradcheck`.
+        v: values (B, T, HV, V), of the same type, V a multiple of 16 up to 1024. HV is a multiple of H: head a of v reads head
+            a // (HV // H) of q and k.
+        g: the logarithm of what a position keeps of the state, (B, T, HV), not above 0. The kernels take g and beta in float32;
+            other types are converted.
+        beta: how much of a key's old value is replaced, (B, T, HV).
+        scale: the factor of q, by default 1 / sqrt(K).
+        initial_state: the state before the first position, (B, HV, K, V). Kept in float32.
+        output_final_state: whether the state behind the last position is returned, too.
+        use_qk_l2norm_in_kernel: whether q and k are first divided by their lengths, sqrt(sum of squares + 1e-6). PyTorch does it.
+        cu_seqlens: None. No kernel takes packed sequences.
+        head_first: whether tensors have heads before positions, (B, H, T, K), (B, HV, T, V) and (B, HV, T).
+        use_gate_in_kernel, A_log, dt_bias: whether g is -exp(A_log) softplus(g + dt_bias), of vectors (HV,); a bias of None is 0.
+            PyTorch does it, as all that follows.
+        use_beta_sigmoid_in_kernel, allow_neg_eigval: whether beta is sigmoid(beta), and whether twice that.
+        state_v_first: whether states are (B, HV, V, K).
+        version: `auto`, or the names of a forward version, of a backward version, or of both with a comma between, of those that
+            `versions` lists under `delta` and `delta_gradients`.
+
+    Returns:
+        o, of the shape and type of v, and the state behind the last position in float32, or None.
+
+    Raises:
+        TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that no version
+        takes; NotImplementedError: with `cu_seqlens`, or if it is differentiated twice.
+    """
+    _refuse_packed(cu_seqlens)
+    _check(q, k, v, g, beta, initial_state, head_first, state_v_first)
+    scale = _checked_scale(scale, version)
+    g, beta = _gates(q, g, beta, head_first, use_gate_in_kernel, A_log, dt_bias, use_beta_sigmoid_in_kernel, allow_neg_eigval)
+    q, k, v = _prepared(q, k, v, use_qk_l2norm_in_kernel)
+    state = initial_state.mT if initial_state is not None and state_v_first else initial_state
+    if not head_first:
+        q, k, v, g, beta = (t.transpose(1, 2) for t in (q, k, v, g, beta))
+    of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
+    tensors = [q, k, v, g.to(of_state), beta.to(of_state), None if state is None else state.to(of_state)]
+    if q.shape[0] == 0 or q.shape[2] == 0:
+        o, last = _of_nothing(*tensors)
+    elif q.dtype == torch.float64:
+        o, last = recurrence(*tensors, scale)
+    else:
+        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, version))
+    o = o if head_first else o.transpose(1, 2).contiguous()
+    if not output_final_state:
+        return o, None
+    return o, last.mT.contiguous() if state_v_first else last
+
+
+def gated_delta_step(
+    q,
+    k,
+    v,
+    g,
+    beta,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    use_qk_l2norm_in_kernel=False,
+    cu_seqlens=None,
+    *,
+    use_gate_in_kernel=False,
+    A_log=None,
+    dt_bias=None,
+    use_beta_sigmoid_in_kernel=False,
+    allow_neg_eigval=False,
+    state_v_first=False,
+    inplace=False,
+    version="auto",
+):
+    """One position of the gated delta rule behind a state, for decoding: as flash-linear-attention's
+    `fused_recurrent_gated_delta_rule` with T = 1. It has no gradient.
+
+    Args:
+        q, k: (B, 1, H, K); v: (B, 1, HV, V); g, beta: (B, 1, HV).
+        initial_state: the state before the position, (B, HV, K, V); None stands for zeros.
+        inplace: whether the state is updated where it lies, which saves a copy of it. It is (B, HV, K, V) then, in float32, or in
+            bfloat16 with q in bfloat16, and without gaps.
+        version: `auto`, or a name of those that `versions` lists under `delta_step`.
+        All others: as of `gated_delta_rule`.
+
+    Returns:
+        o (B, 1, HV, V) of the type of v, and the state behind the position, or None. In place it is `initial_state`; else it is new,
+        and in float32.
+
+    Raises:
+        TypeError, ValueError: as `gated_delta_rule`; also where a gradient would be needed.
+    """
+    _refuse_packed(cu_seqlens)
+    _check(q, k, v, g, beta, initial_state, False, state_v_first)
+    scale = _checked_scale(scale, version)
+    if q.shape[1] != 1:
+        raise ValueError(f"q: expected shape (B, 1, H, K), of one position, got {tuple(q.shape)}: call gated_delta_rule")
+    given = [t for t in (q, k, v, g, beta, initial_state, A_log, dt_bias) if isinstance(t, torch.Tensor)]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
+        raise ValueError(
+            "gated_delta_step: expected tensors that need no gradient, got some that do; it has none: call it under "
+            "torch.no_grad(), or call gated_delta_rule with one position"
+        )
+    g, beta = _gates(q, g, beta, False, use_gate_in_kernel, A_log, dt_bias, use_beta_sigmoid_in_kernel, allow_neg_eigval)
+    q, k, v = _prepared(q, k, v, use_qk_l2norm_in_kernel)
+    of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
+    if inplace:
+        state = _in_place(initial_state, q, state_v_first)
+    elif initial_state is None:
+        state = q.new_zeros((q.shape[0], v.shape[2], q.shape[3], v.shape[3]), dtype=of_state)
+    else:
+        given = initial_state.mT if state_v_first else initial_state
+        state = given.to(of_state, copy=True, memory_format=torch.contiguous_format)
+    q, k, v = q[:, 0], k[:, 0], v[:, 0]
+    g, beta = (t[:, 0].to(of_state) for t in (g, beta))
+    if q.dtype == torch.float64:
+        o, last = recurrence(*(t.unsqueeze(2) for t in (q, k, v, g, beta)), state, scale)
+        o = o.squeeze(2)
+        state = state.copy_(last) if inplace else last
+    elif q.shape[0] == 0:
+        o = torch.empty_like(v)  # no kernel is launched
+    else:
+        o = _gdn_ops.step(q, k, v, g, beta, state, scale, version)
+    if not output_final_state:
+        return o.unsqueeze(1), None
+    return o.unsqueeze(1), state.mT.contiguous() if state_v_first else state
+
+
+def recurrence(q, k, v, g, beta, state, scale):
+    """o and the last state, heads before positions, position by position in plain PyTorch: what float64 takes."""
+    group = v.shape[1] // q.shape[1]
+    q, k = (t.repeat_interleave(group, 1) for t in (q, k))
+    state = q.new_zeros((*v.shape[:2], q.shape[3], v.shape[3])) if state is None else state
+    rows = []
+    for t in range(q.shape[2]):
+        kept = g[:, :, t, None, None].exp() * state
+        read = (kept * k[:, :, t, :, None]).sum(-2)
+        written = beta[:, :, t, None] * (v[:, :, t] - read)
+        state = kept + k[:, :, t, :, None] * written[..., None, :]
+        rows.append((state * q[:, :, t, :, None]).sum(-2))
+    return torch.stack(rows, 2) * (q.shape[3] ** -0.5 if scale is None else scale), state
+
+
+def _refuse_packed(cu_seqlens):
+    if cu_seqlens is not None:
+        raise NotImplementedError(
+            "cu_seqlens: expected None, as no kernel of the gated delta rule takes packed sequences, got "
+            f"{type(cu_seqlens).__name__}: call it once for each sequence"
+        )
+
+
+def _of_nothing(q, k, v, g, beta, state):
+    """o and the state of no sequence, or of no position: no kernel is launched. All inputs have a gradient, zeros."""
+    o = v + sum(t.sum() for t in (q, k, g, beta)).to(v.dtype)
+    return o, g.new_zeros((*v.shape[:2], q.shape[3], v.shape[3])) if state is None else state
+
+
+def _length_one(x):
+    """Rows divided by their lengths, in float32 at least."""
+    exact = x if x.dtype == torch.float64 else x.float()
+    return (exact * (exact.square().sum(-1, keepdim=True) + 1e-6).rsqrt()).to(x.dtype)
+
+
+def _prepared(q, k, v, use_qk_l2norm):
+    """q, k and v as the kernels take them: of one type, that of an autocast, and of length one where that is asked for."""
+    kind = q.device.type
+    if q.dtype != torch.float64 and not q.is_meta and torch.is_autocast_enabled(kind):
+        q, k, v = (t.to(torch.get_autocast_dtype(kind)) for t in (q, k, v))
+    _api._check_same_type(q, k, v)
+    return (_length_one(q), _length_one(k), v) if use_qk_l2norm else (q, k, v)
+
+
+def _gates(q, g, beta, head_first, use_gate, a_log, dt_bias, use_beta_sigmoid, allow_neg_eigval):
+    """g and beta, as they are given or by their activations."""
+    if allow_neg_eigval and not use_beta_sigmoid:
+        raise ValueError("allow_neg_eigval: expected use_beta_sigmoid_in_kernel=True with it, got False")
+    if use_gate:
+        g = g if g.dtype == torch.float64 else g.float()
+        for name, vector in (("A_log", a_log), ("dt_bias", dt_bias)):
+            if vector is None and name == "dt_bias":
+                continue
+            _api._check_tensor(name, vector, q, _FLOATS)
+            _api._check_shape(name, vector, (g.shape[1 if head_first else 2],))
+        wide = [t if t is None else t.to(g.dtype).unsqueeze(-1) if head_first else t.to(g.dtype) for t in (a_log, dt_bias)]
+        g = -wide[0].exp() * torch.nn.functional.softplus(g if dt_bias is None else g + wide[1])
+    if use_beta_sigmoid:
+        beta = torch.sigmoid(beta if beta.dtype == torch.float64 else beta.float()) * (2 if allow_neg_eigval else 1)
+    return g, beta
+
+
+def _in_place(state, q, state_v_first):
+    """The state, which can be updated where it lies."""
+    if state_v_first:
+        raise ValueError("inplace: expected False with state_v_first, got True: the kernels have K before V")
+    if state is None:
+        raise ValueError("initial_state: expected a tensor, to be updated in place, got None")
+    kept = {torch.bfloat16: (torch.float32, torch.bfloat16), torch.float64: (torch.float64,)}.get(q.dtype, (torch.float32,))
+    if state.dtype not in kept or not state.is_contiguous():
+        expected, got = _api._either(kept), f"{state.dtype}, strides {tuple(state.stride())}"
+        raise ValueError(f"initial_state: expected {expected} without gaps, to be updated in place, got {got}")
+    return state
+
+
+def _check(*arguments):
+    """Once for all calls of the same shapes, types and devices."""
+    key = None
+    if not torch.compiler.is_compiling():
+        *tensors, head_first, state_v_first = arguments
+        try:
+            key = ("gated delta", *[_api._facts(t) for t in tensors], bool(head_first), bool(state_v_first))
+        except AttributeError:  # no tensor
+            key = None
+    if key is None or not _api._is_known(key):
+        _check_all(*arguments)
+        _api._note(key)
+
+
+def _check_all(q, k, v, g, beta, state, head_first, state_v_first):
+    named = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "initial_state": state}
+    for name, tensor in named.items():
+        if name != "initial_state" or tensor is not None:
+            _api._check_tensor(name, tensor, q, _FLOATS)
+    axes = ("B, H, T, K", "B, HV, T, V") if head_first else ("B, T, H, K", "B, T, HV, V")
+    of_q, of_v = _api._shape_of("q", q, axes[0]), _api._shape_of("v", v, axes[1])
+    heads, positions = (1, 2) if head_first else (2, 1)
+    _api._check_shape("k", k, of_q)
+    expected = list(of_q[:3]) + [of_v[3]]
+    expected[heads] = of_v[heads]
+    _api._check_shape("v", v, tuple(expected))
+    if of_q[heads] == 0 or of_v[heads] % of_q[heads]:
+        raise ValueError(f"v: expected a multiple of H = {of_q[heads]} heads, got HV = {of_v[heads]}")
+    for name, gate in (("g", g), ("beta", beta)):
+        _api._check_shape(name, gate, tuple(expected[:3]))
+    if state is not None:
+        columns = (of_v[3], of_q[3]) if state_v_first else (of_q[3], of_v[3])
+        _api._check_shape("initial_state", state, (of_q[0], of_v[heads], *columns))
+
+
+def _checked_scale(scale, version):
+    """The scale as a float, or None."""
+    if scale is not None:
+        # Of numpy's scalars some are Python's floats, and all are real numbers.
+        if isinstance(scale, bool) or not (isinstance(scale, (int, float)) or isinstance(scale, numbers.Real)):
+            raise TypeError(f"scale: expected None or a number, got {type(scale).__name__}")
+        if scale == 0 or not math.isfinite(scale):
+            raise ValueError(f"scale: expected a finite number other than 0, got {scale}")
+    if not isinstance(version, str):
+        raise TypeError(f"version: expected a str, got {type(version).__name__}")
+    return scale if scale is None else float(scale)

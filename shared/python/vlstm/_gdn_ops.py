@@ -1,0 +1,239 @@
+"""The gated delta rule as PyTorch knows it: `torch.ops.vlstm.gated_delta*`, with gradients and with fake kernels.
+
+They take what `vlstm._gdn` has checked, in the order of the kernels: q, k (B, H, T, K), v (B, HV, T, V), g, beta (B, HV, T) and a
+state (B, HV, K, V) in float32.
+
+    gated_delta           the forward pass
+    gated_delta_backward  the backward pass, which makes the forward pass again
+    gated_delta_step      one position, the state updated where it lies
+"""
+
+import functools
+
+import torch
+
+from vlstm import _launch, _ops
+
+_library = torch.library.Library("vlstm", "FRAGMENT")
+_TAGS = (torch.Tag.pt2_compliant_tag,)
+
+_INPUTS = "Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor? c"
+_SETTINGS = "bool last_state, float? scale, str version"
+_library.define(f"gated_delta({_INPUTS}, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
+_library.define(
+    f"gated_delta_backward(Tensor? dh, Tensor? dc, {_INPUTS}, {_SETTINGS})"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    tags=_TAGS,
+)
+_library.define(
+    "gated_delta_step(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor(a!) c, float? scale, str version) -> Tensor",
+    tags=_TAGS,
+)
+
+
+def _implement(name, function):
+    for device in ("CPU", "CUDA"):
+        _library.impl(name, function, device)
+
+
+@functools.lru_cache(maxsize=None)
+def version_names(version):
+    """The forward and the backward version that `version` names, separated by a comma: `auto` where it names none."""
+    kinds = "delta", "delta_gradients"
+    known = {name: n for n, kind in enumerate(kinds) for name in _launch.names_of(kind)}
+    chosen = ["auto", "auto"]
+    for name in (name.strip() for name in version.split(",")):
+        if name == "auto":
+            continue
+        if name not in known:
+            raise ValueError(f"version: expected auto or of {', '.join(known)} one or two, got {name!r}")
+        chosen[known[name]] = name
+    return tuple(chosen)
+
+
+def _named(q, k, v, g, beta, c):
+    """The tensors that are there by the names of the kernels, row-major and without gaps."""
+    named = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "C0": c}
+    return {name: t.contiguous() for name, t in named.items() if t is not None}
+
+
+def _of_scale(scale):
+    return () if scale is None else (f"scale={scale!r}",)
+
+
+# ---- forward -------------------------------------------------------------------------------------
+
+
+def forward(q, k, v, g, beta, c, last_state, scale, version):
+    """h, and with `last_state` the state behind the last position, else a tensor without elements."""
+    named = _named(q, k, v, g, beta, c)
+    options = (*_of_scale(scale), "last_state=yes") if last_state else _of_scale(scale)
+    planned = _launch.plan_for(_launch.device_name(q), "delta", named, options, version_names(version)[0])
+    out = _launch.run(planned, named)
+    return out["h"], out["CN"] if last_state else _nothing(q)
+
+
+def _nothing(like):
+    return like.new_empty(0, dtype=torch.float32)
+
+
+_implement("gated_delta", forward)
+
+
+@torch.library.register_fake("vlstm::gated_delta", lib=_library)
+def _fake_forward(q, k, v, g, beta, c, last_state, scale, version):
+    state = q.new_empty((*v.shape[:2], q.shape[3], v.shape[3]), dtype=torch.float32) if last_state else _nothing(q)
+    return q.new_empty(v.shape), state
+
+
+# ---- backward ------------------------------------------------------------------------------------
+
+
+def backward(dh, dc, q, k, v, g, beta, c, last_state, scale, version):
+    """dq, dk, dv, dg, dbeta, and of a state that went in its gradient, else a tensor without elements."""
+    named = _named(q, k, v, g, beta, c)
+    named["dh"] = torch.zeros_like(named["v"]) if dh is None else dh.contiguous()
+    if dc is not None:
+        named["dCN"] = dc.contiguous()
+    options = _of_scale(scale) if c is None else (*_of_scale(scale), "state_grad=yes")
+    planned = _launch.plan_for(_launch.device_name(q), "delta_gradients", named, options, version_names(version)[1])
+    out = _launch.run(planned, named)
+    return (*(out[name] for name in ("dq", "dk", "dv", "dg", "dbeta")), _nothing(q) if c is None else out["dC0"])
+
+
+_implement("gated_delta_backward", backward)
+
+
+@torch.library.register_fake("vlstm::gated_delta_backward", lib=_library)
+def _fake_backward(dh, dc, q, k, v, g, beta, c, *_):
+    return (*(t.new_empty(t.shape) for t in (q, k, v, g, beta)), _nothing(q) if c is None else c.new_empty(c.shape))
+
+
+def _save(ctx, inputs, output):
+    *tensors, last_state, scale, version = inputs
+    ctx.settings = last_state, scale, version
+    ctx.set_materialize_grads(False)
+    if not last_state:
+        ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*tensors)
+
+
+def _gradients(ctx, dh, dc):
+    if dh is None and dc is None:
+        return (None,) * 9
+    if _ops.is_batched((dh, dc)):
+        return _ops.each_of_batch(lambda *outer: _gradients(ctx, *outer), (dh, dc))
+    saved = ctx.saved_tensors
+    call = _TransformedBackward.apply if _ops.is_under_transform() else torch.ops.vlstm.gated_delta_backward
+    *of_inputs, of_state = call(dh, dc, *saved, *ctx.settings)
+    return (*of_inputs, None if saved[5] is None else of_state, None, None, None)
+
+
+torch.library.register_autograd("vlstm::gated_delta", _gradients, setup_context=_save, lib=_library)
+
+
+def _refuse_double_backward(ctx, *_):
+    raise NotImplementedError(
+        "vlstm.gated_delta_rule: expected to be differentiated once, got a gradient of its gradient (double backward), which "
+        "it does not have"
+    )
+
+
+torch.library.register_autograd("vlstm::gated_delta_backward", _refuse_double_backward, lib=_library)
+
+
+# ---- step ----------------------------------------------------------------------------------------
+
+
+def _step(q, k, v, g, beta, c, scale, version):
+    named = {**_named(q, k, v, g, beta, None), "C0": c}
+    planned = _launch.plan_for(_launch.device_name(q), "delta_step", named, _of_scale(scale), version)
+    return _launch.run(planned, named)["h"]
+
+
+_implement("gated_delta_step", _step)
+
+
+@torch.library.register_fake("vlstm::gated_delta_step", lib=_library)
+def _fake_step(q, k, v, g, beta, c, scale, version):
+    return q.new_empty(v.shape)
+
+
+# ---- under the transforms of torch.func, and at once -----------------------------------------------
+
+
+for _name in ("gated_delta", "gated_delta_backward"):
+    _ops.one_after_the_other(getattr(torch.ops.vlstm, _name).default)
+
+
+class _Transformed(torch.autograd.Function):
+    """What `gated_delta` is, for `grad` and `vmap`, which take functions that have their context apart."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs):
+        return torch.ops.vlstm.gated_delta(*inputs)
+
+    setup_context = staticmethod(_save)
+    backward = staticmethod(_gradients)
+    jvp = staticmethod(lambda ctx, *_: _ops.has_no_tangents("gated_delta_rule"))
+
+
+class _TransformedBackward(torch.autograd.Function):
+    """What `gated_delta_backward` is, likewise."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs):
+        return torch.ops.vlstm.gated_delta_backward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    backward = staticmethod(_refuse_double_backward)
+    jvp = staticmethod(lambda ctx, *_: _ops.has_no_tangents("gated_delta_rule"))
+
+
+class _Differentiable(torch.autograd.Function):
+    """What `gated_delta` is, without PyTorch's dispatcher between, which takes longer on the host than all else."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = forward(*inputs)
+        _save(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, dh, dc):
+        if dh is None and dc is None or _ops.is_transformed((dh, dc)):
+            return _gradients(ctx, dh, dc)
+        saved = ctx.saved_tensors
+        *of_inputs, of_state = backward(dh, dc, *saved, *ctx.settings)
+        return (*of_inputs, None if saved[5] is None else of_state, None, None, None)
+
+
+def gated_delta(tensors, settings):
+    """h of (q, k, v, g, beta, c), and where it is asked for the state behind the last position, else None."""
+    differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if _ops.is_plain(tensors):
+        h, last = _Differentiable.apply(*tensors, *settings) if differentiable else forward(*tensors, *settings)
+    else:
+        _ops.refuse_tangents("gated_delta_rule", tensors)
+        transformed = differentiable and not torch.compiler.is_compiling() and _ops.is_under_transform()
+        h, last = (_Transformed.apply if transformed else torch.ops.vlstm.gated_delta)(*tensors, *settings)
+    return h, last if settings[0] else None
+
+
+def step(q, k, v, g, beta, c, scale, version):
+    """h of one position; the state is updated where it lies, and must have no gaps."""
+    tensors = q, k, v, g, beta, c
+    if _ops.is_plain(tensors):
+        _ops.note_changes(c)
+        return _step(*tensors, scale, version)
+    if not torch.compiler.is_compiling():
+        _ops.refuse_tangents("gated_delta_step", tensors)
+        _ops.refuse_batched("gated_delta_step", tensors)
+    return torch.ops.vlstm.gated_delta_step(*tensors, scale, version)
