@@ -181,6 +181,9 @@ pub static RESIDENT: Delta = Delta {
     ..BLOCKS
 };
 
+/// As [`RESIDENT`], for a backward pass: the walk leaves what that takes.
+static SAVING: Delta = Delta { walk: (&kernels::SAVING, "gdn_fw_saving"), ..RESIDENT };
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "gdn_fw",
@@ -256,13 +259,29 @@ pub struct Forward<'a> {
 /// # Panics
 /// Where DHQK or DHHV is no multiple of [`gdn::STEP`].
 pub fn add_saving_forward(plan: &mut Plan, forward: Forward<'_>) -> Result<Scope, Error> {
-    for size in ["DHQK", "DHHV"] {
-        assert!(
-            forward.dims.get(size).is_multiple_of(gdn::STEP),
-            "{size}: expected a multiple of 16"
-        );
-    }
+    check_steps(forward.dims);
     CHUNKS.add(plan, forward, true)
+}
+
+/// The same on tensor cores, for runs of halves: the launches of [`RESIDENT`], whose `inverse` and `pairs` are of the run's type, as
+/// are `C` before each chunk, transposed, \[heads, chunks, DHHV, DHQK\], and `saved_values`, transposed in each chunk,
+/// \[heads, chunks, DHHV, 64\].
+///
+/// # Errors
+/// As [`add_saving_forward`].
+///
+/// # Panics
+/// As [`add_saving_forward`]; where the type is none of [`RESIDENT`]'s, or DHQK is above 128.
+pub fn add_tensor_forward(plan: &mut Plan, forward: Forward<'_>) -> Result<Scope, Error> {
+    check_steps(forward.dims);
+    SAVING.add(plan, forward, true)
+}
+
+/// The kernels that save move 16 columns at a time.
+fn check_steps(dims: &Dims) {
+    for size in ["DHQK", "DHHV"] {
+        assert!(dims.get(size).is_multiple_of(gdn::STEP), "{size}: expected a multiple of 16");
+    }
 }
 
 impl Delta {
@@ -273,18 +292,22 @@ impl Delta {
         let [b, nh, _, s, dhqk, dhhv] = gdn::sizes_of(dims);
         let group = gdn::group_of(dims)?;
         let (heads, chunks, slices) = (b * nh, s.div_ceil(CHUNK), dhhv.div_ceil(self.columns));
-        let places = if saves { chunks + 1 } else { 1 };
+        let left = self.left.unwrap_or(dtype);
+        let of_state = heads * dhqk * dhhv;
         let state = match self.between {
-            Between::Scratch => plan.scratch(DType::F32, heads * places * dhqk * dhhv),
-            Between::Output if !wanted => plan.scratch(DType::F32, heads * dhqk * dhhv),
+            Between::Scratch if saves => plan.scratch(left, of_state * (chunks + 1)),
+            Between::Chip if saves => plan.scratch(left, of_state * chunks),
+            Between::Scratch => plan.scratch(DType::F32, of_state),
+            Between::Output if !wanted => plan.scratch(DType::F32, of_state),
             Between::Output | Between::Chip => c_n,
         };
-        let saved_values = plan.scratch(DType::F32, if saves { heads * s * dhhv } else { 1 });
+        // Of tensor cores whole chunks.
+        let positions = if self.between == Between::Chip { chunks * CHUNK } else { s };
+        let saved_values = plan.scratch(left, if saves { heads * positions * dhhv } else { 1 });
         let mut scope = Scope::new()
             .with(arguments![q, k, v, g, beta, h, C0: c0, CN: c_n, C: state, given, wanted])
             .with(arguments![saved_values, saves, S: s, dhqk, dhhv, group, chunks, slices, scale]);
         if let Some(before) = self.before {
-            let left = self.left.unwrap_or(dtype);
             let pairs_of_chunks = heads * chunks * CHUNK * CHUNK;
             let [inverse, pairs] = [(); 2].map(|()| plan.scratch(left, pairs_of_chunks));
             let decays = plan.records("Decays", DECAYS, heads * chunks);
