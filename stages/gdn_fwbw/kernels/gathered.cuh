@@ -92,16 +92,30 @@ template <class T, int KEY> struct Stream {
     }
     __device__ __forceinline__ T (&place(int n) const)[KEY / PANEL][ROWS * PANEL] { return shared.cells[n % 2]; }
 
-    // A thread's share of ⟨C, dC⁺⟩, of slice n.
-    __device__ __forceinline__ float inner(int n) const {
-        float sum = 0;
-#pragma unroll 1
-        for (int e = computed_here(threadIdx.x) * 8; e < ROWS * KEY; e += MAKERS * 8) {
-            int r = e / KEY, c = e % KEY;
-            if (n * ROWS + r >= columns || c >= dhqk) continue;
-            auto of = load_pack(cell(place(n)[c / PANEL], r, c % PANEL)), by = load_pack(dC + from + (n * ROWS + r) * dhqk + c);
+    // A thread's share of ⟨C, dC⁺⟩, of slice n: what it takes of dC⁺, before the slice of C is there; and then their product.
+    static constexpr int PACKS = ROWS * KEY / (MAKERS * 8);
+    __device__ __forceinline__ void ask_inner(uint4 (&by)[PACKS], int n) const {
+        int e = computed_here(threadIdx.x) * 8, r = e / KEY, c = e % KEY;
+        const T* at = dC + (from + (n * ROWS + r) * dhqk + c);
 #pragma unroll
-            for (int p = 0; p < 8; ++p) sum += of.v[p] * by.v[p];
+        for (int i = 0; i < PACKS; ++i) {
+            constexpr int AT_ONCE = MAKERS * 8 / KEY;
+            by[i] = n * ROWS + r + i * AT_ONCE < columns && c < dhqk
+                        ? *reinterpret_cast<const uint4*>(at + i * AT_ONCE * dhqk) : make_uint4(0, 0, 0, 0);
+        }
+    }
+    __device__ __forceinline__ float inner(const uint4 (&by)[PACKS], int n) const {
+        int e = computed_here(threadIdx.x) * 8, r = e / KEY, c = e % KEY;
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < PACKS; ++i) {
+            uint4 of = *reinterpret_cast<const uint4*>(cell(place(n)[c / PANEL], r + i * (MAKERS * 8 / KEY), c % PANEL));
+            unsigned a[4] = {of.x, of.y, of.z, of.w}, b[4] = {by[i].x, by[i].y, by[i].z, by[i].w};
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                float2 x = floats_of<T>(a[p]), y = floats_of<T>(b[p]);
+                sum += x.x * y.x + x.y * y.y;
+            }
         }
         return sum;
     }

@@ -64,9 +64,11 @@ __global__ void __launch_bounds__(MAKERS, 2)
         float x[OWN] = {}, y[OWN] = {}, w[OWN] = {};
 #pragma unroll 1
         for (int n = 0; n < stream.slices; ++n) {
+            uint4 behind[stream.PACKS];
+            stream.ask_inner(behind, n);
             stream.wait();
+            inner += keep(decays.read[CHUNK - 1], stream.inner(behind, n));
             add_reads(x, y, shared, stream.place(n), n * stream.ROWS);
-            inner += keep(decays.read[CHUNK - 1], stream.inner(n));
             stream.next(n);
         }
         store_pairs(pairs, shared);

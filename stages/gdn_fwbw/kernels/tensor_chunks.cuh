@@ -87,7 +87,7 @@ template <class T, int KEY, int ROWS>
 __device__ __forceinline__ void add_reads(float (&x)[KEY / 4], float (&y)[KEY / 4], Gathered<T, KEY>& shared,
                                           T (&slice)[KEY / PANEL][ROWS], int from) {
     Part own;
-#pragma unroll
+#pragma unroll 1
     for (int k = 0; k < ROWS / PANEL; k += 16) {
         int c = from + k, r = own.row;
         unsigned a[4], of_rest[4], b[4];
@@ -182,10 +182,10 @@ template <int N> __device__ __forceinline__ void scale_rows(float (&x)[N], const
 // Of row·x, over a lane's own keys: the sums of its two rows, times `sign`.
 template <class T, int PANELS, int N>
 __device__ __forceinline__ float2 dots(const float (&x)[N], T (&panels)[PANELS][CHUNK * PANEL], float sign) {
-    Part own;
     float sum[2] = {};
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
+        Part own;
         int column = own.half * 2 * N + n / 4 * 8 + own.pair, r = n / 2 % 2;
         unsigned word = *reinterpret_cast<const unsigned*>(cell(panels[column / PANEL], own.own_row + 8 * r, column % PANEL));
         float2 of = floats_of<T>(word);

@@ -55,7 +55,7 @@ pub static TENSOR: Tensor = Tensor {
         dtypes: &[DType::F16, DType::BF16],
         dims: &DIMS,
         settings: SETTINGS,
-        // What tensor cores take is rounded once each, as forward: C, U, dC, dR, dS, Z and G, and the inverse. Of an element the
+        // What tensor cores take is rounded once each, as forward: C, U, dC, dR, dS, Z and the inverse. Of an element the
         // magnitude is a sum over all columns without its cancellation, where roundings add up at random: so all but h, whose
         // magnitude is of one column, are off by far less than a unit of roundoff of it. The bounds of the whole are those of
         // keys that are alike: most of dg cancels there.
