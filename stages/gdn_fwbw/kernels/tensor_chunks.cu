@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(MAKERS, 2)
     copy_tile(shared.q, q + of_keys.row(S) * dhqk, 0, of_keys.length, dhqk);
     copy_tile(shared.k, k + of_keys.row(S) * dhqk, 0, of_keys.length, dhqk);
 
-    float inner = 0;  // a thread's share of ⟨C⁺, dC⁺⟩
+    float inner;  // a thread's share of ⟨C⁺, dC⁺⟩
     for (int turn = 0; turn < turns; ++turn) {
         OwnChunk own(chunks, S);
         int head = own.keys * group + turn / parts, c0 = turn % parts * PART, columns = min(PART, dhhv - c0);

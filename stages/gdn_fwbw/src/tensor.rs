@@ -61,11 +61,11 @@ pub static TENSOR: Tensor = Tensor {
         // keys that are alike: most of dg cancels there.
         outputs: &[
             Output { name: "h", bounds: &of_halves(3e-3, 3e-2), elements: &units(0.7, 1.0) },
-            Output { name: "dq", bounds: &of_halves(4e-3, 3e-2), elements: &units(0.15, 0.15) },
+            Output { name: "dq", bounds: &of_halves(4e-3, 3e-2), elements: &units(0.1, 0.1) },
             Output { name: "dk", bounds: &of_halves(4e-3, 3e-2), elements: &units(0.1, 0.1) },
-            Output { name: "dv", bounds: &of_halves(3e-3, 3e-2), elements: &units(0.4, 0.4) },
-            Output { name: "dg", bounds: &of_halves(8e-3, 6e-2), elements: &units(0.02, 0.02) },
-            Output { name: "dbeta", bounds: &of_halves(4e-3, 3e-2), elements: &units(0.15, 0.15) },
+            Output { name: "dv", bounds: &of_halves(3e-3, 3e-2), elements: &units(0.3, 0.3) },
+            Output { name: "dg", bounds: &of_halves(8e-3, 6e-2), elements: &units(0.002, 0.002) },
+            Output { name: "dbeta", bounds: &of_halves(4e-3, 3e-2), elements: &units(0.12, 0.12) },
         ],
         ..CHUNKS.info
     },
