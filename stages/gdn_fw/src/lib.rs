@@ -78,6 +78,14 @@ static EXACT_STATE: [Output; 1] =
 
 static EXACT_SETTINGS: &[Setting] = &[gdn::SCALE, gdn::last_state(&EXACT_STATE)];
 
+// Of who multiplies by each position's exp(g): a GPU's expf may be off by two units in the last place, 2⁻²³ of a gate that is nearly
+// open, and by the same where gates are equal. What n positions keep is then off by n 2⁻²³, and CN, whose parts are of all ages,
+// by half as much. For 130 gates that is 8e-6; with f64 in place of f32 for all else it is 7.8e-6, where keys are alike. Who adds up
+// gates in f64 first takes one exponential for 64 of them.
+static STEPS_STATE: [Output; 1] = [Output { bounds: &in_f32(8e-6), ..EXACT_STATE[0] }];
+
+static STEPS_SETTINGS: &[Setting] = &[gdn::SCALE, gdn::last_state(&STEPS_STATE)];
+
 const INFO: Info = Info {
     stage: "gdn_fw",
     name: "v0_steps",
@@ -86,7 +94,7 @@ const INFO: Info = Info {
     change: "from position to position, a column of the state in registers of eight lanes",
     dtypes: &[DType::F32, DType::F16, DType::BF16],
     dims: &DIMS,
-    settings: EXACT_SETTINGS,
+    settings: STEPS_SETTINGS,
     inputs: gdn::FORWARD_INPUTS,
     // All is f32; of halves h is rounded once. An element of h: most where nothing is kept, or keys are alike; what halves leave
     // beside their own rounding is no more.
@@ -113,6 +121,7 @@ pub static CHUNKS: Delta = Delta {
         name: "v1_chunks",
         parent: Some("v0_steps"),
         change: "chunks of 64 positions; their inverse by forward substitution, in a launch before",
+        settings: EXACT_SETTINGS,
         ..INFO
     },
     before: Some((&kernels::SUBSTITUTE, "gdn_fw_substitute")),
@@ -171,6 +180,9 @@ pub static RESIDENT: Delta = Delta {
     between: Between::Chip,
     ..BLOCKS
 };
+
+/// As [`RESIDENT`], for a backward pass: the walk leaves what that takes.
+static SAVING: Delta = Delta { walk: (&kernels::SAVING, "gdn_fw_saving"), ..RESIDENT };
 
 /// This stage.
 pub static STAGE: Stage = Stage {
@@ -258,13 +270,29 @@ pub struct Forward<'a> {
 /// # Panics
 /// Where DHQK or DHHV is no multiple of [`gdn::STEP`].
 pub fn add_saving_forward(plan: &mut Plan, forward: Forward<'_>) -> Result<Scope, Error> {
-    for size in ["DHQK", "DHHV"] {
-        assert!(
-            forward.dims.get(size).is_multiple_of(gdn::STEP),
-            "{size}: expected a multiple of 16"
-        );
-    }
+    check_steps(forward.dims);
     CHUNKS.add(plan, forward, true)
+}
+
+/// The same on tensor cores, for runs of halves: the launches of [`RESIDENT`], whose `inverse` and `pairs` are of the run's type, as
+/// are `C` before each chunk, transposed, \[heads, chunks, DHHV, DHQK\], and `saved_values`, transposed in each chunk,
+/// \[heads, chunks, DHHV, 64\].
+///
+/// # Errors
+/// As [`add_saving_forward`].
+///
+/// # Panics
+/// As [`add_saving_forward`]; where the type is none of [`RESIDENT`]'s, or DHQK is above 128.
+pub fn add_tensor_forward(plan: &mut Plan, forward: Forward<'_>) -> Result<Scope, Error> {
+    check_steps(forward.dims);
+    SAVING.add(plan, forward, true)
+}
+
+/// The kernels that save move 16 columns at a time.
+fn check_steps(dims: &Dims) {
+    for size in ["DHQK", "DHHV"] {
+        assert!(dims.get(size).is_multiple_of(gdn::STEP), "{size}: expected a multiple of 16");
+    }
 }
 
 impl Delta {
@@ -275,18 +303,22 @@ impl Delta {
         let [b, nh, _, s, dhqk, dhhv] = gdn::sizes_of(dims);
         let group = gdn::group_of(dims)?;
         let (heads, chunks, slices) = (b * nh, s.div_ceil(CHUNK), dhhv.div_ceil(self.columns));
-        let places = if saves { chunks + 1 } else { 1 };
+        let left = self.left.unwrap_or(dtype);
+        let of_state = heads * dhqk * dhhv;
         let state = match self.between {
-            Between::Scratch => plan.scratch(DType::F32, heads * places * dhqk * dhhv),
-            Between::Output if !wanted => plan.scratch(DType::F32, heads * dhqk * dhhv),
+            Between::Scratch if saves => plan.scratch(left, of_state * (chunks + 1)),
+            Between::Chip if saves => plan.scratch(left, of_state * chunks),
+            Between::Scratch => plan.scratch(DType::F32, of_state),
+            Between::Output if !wanted => plan.scratch(DType::F32, of_state),
             Between::Output | Between::Chip => c_n,
         };
-        let saved_values = plan.scratch(DType::F32, if saves { heads * s * dhhv } else { 1 });
+        // Of tensor cores whole chunks.
+        let positions = if self.between == Between::Chip { chunks * CHUNK } else { s };
+        let saved_values = plan.scratch(left, if saves { heads * positions * dhhv } else { 1 });
         let mut scope = Scope::new()
             .with(arguments![q, k, v, g, beta, h, C0: c0, CN: c_n, C: state, given, wanted])
             .with(arguments![saved_values, saves, S: s, dhqk, dhhv, group, chunks, slices, scale]);
         if let Some(before) = self.before {
-            let left = self.left.unwrap_or(dtype);
             let pairs_of_chunks = heads * chunks * CHUNK * CHUNK;
             let [inverse, pairs] = [(); 2].map(|()| plan.scratch(left, pairs_of_chunks));
             let decays = plan.records("Decays", DECAYS, heads * chunks);

@@ -2,9 +2,13 @@
 //!
 //! The equations are those of [`lab_families::gdn`]. The forward pass is that of `gdn_fw:v1_chunks`, which keeps the state before
 //! each chunk and what each position has written. From the last chunk to the first the gradient of the state is made; what is
-//! left can be made of all chunks at once.
+//! left can be made of all chunks at once. [`TENSOR`] does the same on tensor cores.
 
 #![deny(unsafe_code)]
+
+mod tensor;
+
+pub use tensor::{TENSOR, Tensor};
 
 use gdn_fw::{Forward, add_saving_forward};
 use lab_device::{DType, Device, KernelSource};
@@ -85,7 +89,7 @@ pub static CHUNKS: Chunks = Chunks {
 pub static STAGE: Stage = Stage {
     name: "gdn_fwbw",
     teaches: "gradients of the delta rule: the transposed inverse, from the last chunk to the first",
-    versions: &[&CHUNKS],
+    versions: &[&CHUNKS, &TENSOR],
     kernels: kernels::KERNELS,
     ..Stage::EMPTY
 };

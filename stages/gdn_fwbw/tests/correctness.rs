@@ -1,12 +1,12 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use gdn_fwbw::{CHUNKS, STAGE};
+use gdn_fwbw::{CHUNKS, STAGE, TENSOR};
 use lab_families::gdn::sizes;
 use lab_harness::suite::{assert_right, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks, version_tests};
 
-version_tests!(STAGE: chunks = CHUNKS);
+version_tests!(STAGE: chunks = CHUNKS, tensor = TENSOR);
 
 stage_checks!(STAGE);
 

@@ -8,7 +8,7 @@ mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource};
 use lab_families::gdn::{self, step};
-use lab_harness::compare::unit;
+use lab_harness::compare::{in_f32, unit};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
@@ -44,16 +44,14 @@ const INFO: Info = Info {
     dims: &DIMS,
     settings: SETTINGS,
     inputs: step::INPUTS,
-    // All is f32; h is rounded to the run's type, and CN to that of C.
+    // All is f32; h is rounded to the run's type, and CN to that of C. An element of h: two sums of DHQK terms, one after the other,
+    // and an exponential that a GPU may have off by two units in the last place. With 128 keys its error is 0.14 of a unit of
+    // roundoff of its magnitude on average, and of 6 · 10⁵ elements, with such exponentials, 1.4 at most.
     outputs: &[
         Output {
             name: "h",
             bounds: &[(DType::F32, 1e-6), (DType::F16, 4e-4), (DType::BF16, 4e-3)],
-            elements: &[
-                (DType::F32, 1.0 * unit::F32),
-                (DType::F16, 1.0 * unit::F32),
-                (DType::BF16, 1.0 * unit::F32),
-            ],
+            elements: &in_f32(2.0 * unit::F32),
         },
         Output {
             name: "CN",

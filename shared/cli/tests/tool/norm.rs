@@ -66,7 +66,7 @@ fn least_seen(family: &str, dtype: &str) -> f64 {
         ("attention_step", "bf16") => 0.9,
         ("lstm" | "slstm", "bf16") => 0.85,
         // What an element is rounded to is a part of its state's whole column.
-        ("gdn_fw", "bf16") => 0.85,
+        ("gdn_fw" | "gdn_fwbw", "bf16") => 0.85,
         _ => 0.96,
     }
 }

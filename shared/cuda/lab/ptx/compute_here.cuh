@@ -12,4 +12,13 @@ template <int N> __device__ __forceinline__ void compute_here(float (&values)[N]
 #endif
 }
 
+// An integer that the compiler takes for a new one: what follows from it is computed behind this place, where otherwise addresses would
+// be computed before a loop and take registers in all of it.
+__device__ __forceinline__ int computed_here(int x) {
+#ifndef LAB_EMULATOR
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
 }  // namespace lab
