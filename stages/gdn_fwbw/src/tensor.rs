@@ -5,7 +5,9 @@ use lab_device::{DType, Device, Instance, KernelSource};
 use lab_families::gdn::{self, BackwardSlots, sizes};
 use lab_families::qkv::one_a_block;
 use lab_harness::compare::unit;
-use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Setting, Version, arguments};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Version, arguments,
+};
 
 use crate::{CHUNK, CHUNKS, kernels};
 
@@ -74,6 +76,10 @@ pub static TENSOR: Tensor = Tensor {
 impl Version for Tensor {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn preference(&self) -> Option<Preference> {
+        Some(Preference::new(10))
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
