@@ -62,6 +62,40 @@ fn a_step_is_drawn_with_what_its_collectives_cost() {
     assert!(!half.contains("<path class=\"slow\"") && half.contains("<path class=\"hot\""));
 }
 
+/// In every step the third kernel takes twice as long as the others of its grid, and half a millisecond more beside a collective: only a
+/// trace without collectives tells how long it takes alone.
+#[test]
+fn another_trace_says_how_long_kernels_take_alone() {
+    let steps = |collective: bool| {
+        let (mut now, mut all) = (0, Vec::new());
+        for n in (0..4).flat_map(|_| 0..10) {
+            let name = if n == 0 { "_Z13gather_tokensPKi" } else { "_Z7productPKf" };
+            let beside = collective && n == 2;
+            let takes = if n == 2 { 2 * MS } else { MS } + if beside { MS / 2 } else { 0 };
+            let end = now + takes;
+            all.push(json!({"device": 0, "stream": 7, "blocks": 132, "threads": 384, "start": now, "end": end, "name": name}));
+            if beside {
+                all.push(json!({"device": 0, "stream": 9, "blocks": 24, "threads": 544, "start": now, "end": now + MS,
+                    "name": "_Z23ncclDevKernel_AllReduce"}));
+            }
+            now = end;
+        }
+        all
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let alone = directory.path().join("alone.json");
+    std::fs::write(&alone, serde_json::to_string(&steps(false)).unwrap()).unwrap();
+    let longer = |arguments: &[&str]| {
+        let (succeeded, said, _) = draw(&steps(true), arguments);
+        assert!(succeeded, "{said}");
+        let figures: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((&figures["beside"], &figures["without_a_time_alone"]), (&json!(1), &json!(0)));
+        figures["longer_ms"].as_f64().unwrap()
+    };
+    assert_eq!(longer(&["--alone", alone.to_str().unwrap()]), 0.5);
+    assert_eq!(longer(&[]), 1.5);
+}
+
 #[test]
 fn a_trace_without_steps_is_refused() {
     let (succeeded, said, _) = draw(&trace()[..4], &[]);

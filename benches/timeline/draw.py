@@ -1,10 +1,14 @@
 """Draws a training step of one GPU over time from what `trace.cpp` has written, and says what its collectives cost.
 
-    python3 draw.py step.json --out step.svg [--device 0] [--from 0.5 --to 1]
+    python3 draw.py step.json --out step.svg [--alone other.json] [--device 0] [--from 0.5 --to 1]
 
 A step begins with `gather_tokens`. The last whole step is drawn: above the kernels, below the collectives, and between them, in
 colour, each kernel that ran beside a collective and took longer than it does alone. Alone is its median (of the same kernel, grid and
 block) over all steps of the trace, where no collective was under way; a kernel that never ran alone is not counted.
+
+Kernels of one grid may do unlike work: those of persistent blocks have one block a multiprocessor, whatever they multiply. With `--alone`,
+the trace of a training whose sums are not beside kernels (`--sum-piece all`), alone is the median of the kernel at the same place of a step:
+the n-th of this name, grid and block.
 """
 
 import argparse
@@ -15,18 +19,26 @@ from collections import defaultdict
 
 BEGINS, OPTIMIZER, COLLECTIVE = "gather_tokens", "arena_squares", "nccl"
 WIDTH, LEFT, RIGHT = 740, 86, 8
+# A page has other figures of class `fig`, whose styles hold for the whole page.
 STYLE = """<style>
-.fig { --ink: var(--fg, #1f2328); --hot: var(--links, #20609f); font-family: sans-serif; font-size: 13px; }
-@media (prefers-color-scheme: dark) { .fig { --ink: var(--fg, #d1d7e0); --hot: var(--links, #5aa0d8); } }
-.fig text { fill: var(--ink); text-anchor: middle; }
-.fig .small { font-size: 11px; opacity: 0.8; }
-.fig .left { text-anchor: start; }
-.fig .right { text-anchor: end; }
-.fig .box { fill: var(--ink); fill-opacity: 0.35; }
-.fig .hot { fill: var(--hot); }
-.fig .slow { fill: #d9730d; }
-.fig .line { fill: none; stroke: var(--ink); stroke-opacity: 0.4; }
+.fig.timeline { --ink: var(--fg, #1f2328); --hot: var(--links, #20609f); font-family: sans-serif; font-size: 13px; }
+@media (prefers-color-scheme: dark) { .fig.timeline { --ink: var(--fg, #d1d7e0); --hot: var(--links, #5aa0d8); } }
+.fig.timeline text { fill: var(--ink); text-anchor: middle; }
+.fig.timeline .small { font-size: 11px; opacity: 0.8; }
+.fig.timeline .left { text-anchor: start; }
+.fig.timeline .right { text-anchor: end; }
+.fig.timeline .box { fill: var(--ink); fill-opacity: 0.35; stroke: none; }
+.fig.timeline .hot { fill: var(--hot); fill-opacity: 1; stroke: none; }
+.fig.timeline .slow { fill: #d9730d; }
+.fig.timeline .line { fill: none; stroke: var(--ink); stroke-opacity: 0.4; }
 </style>"""
+
+
+def read(path, device):
+    """Kernels of a device, in the order of their starts."""
+    with open(path) as file:
+        kernels = [kernel for kernel in json.load(file) if kernel["device"] == device]
+    return sorted(kernels, key=lambda kernel: kernel["start"])
 
 
 def is_collective(kernel):
@@ -57,30 +69,55 @@ def step_of(kernels):
     return starts[-2], starts[-1]
 
 
-def excess(kernels, collectives):
-    """Each kernel beside a collective, with how many nanoseconds more it took than alone; and how many have no time alone."""
-    alone, beside, unknown = defaultdict(list), [], 0
-    key = lambda kernel: (kernel["name"], kernel["blocks"], kernel["threads"])
+def key_of(kernel):
+    return kernel["name"], kernel["blocks"], kernel["threads"]
+
+
+def places(kernels):
+    """Of each kernel that is no collective, which one of its key it is in its step."""
+    count, of_kernels = defaultdict(int), []
     for kernel in kernels:
-        if overlap(kernel, collectives):
-            beside.append(kernel)
-        else:
-            alone[key(kernel)].append(kernel["end"] - kernel["start"])
-    longer = []
-    for kernel in beside:
-        if key(kernel) not in alone:
+        if is_collective(kernel):
+            continue
+        if BEGINS in kernel["name"]:
+            count.clear()
+        key = key_of(kernel)
+        of_kernels.append((kernel, (key, count[key])))
+        count[key] += 1
+    return of_kernels
+
+
+def times_alone(kernels, by_place):
+    """Medians, in nanoseconds, of kernels that ran beside no collective: of each key, or of each place of a step."""
+    collectives = join((k["start"], k["end"]) for k in kernels if is_collective(k))
+    times = defaultdict(list)
+    for kernel, place in places(kernels):
+        if not overlap(kernel, collectives):
+            times[place if by_place else place[0]].append(kernel["end"] - kernel["start"])
+    return {key: statistics.median(all_times) for key, all_times in times.items()}
+
+
+def excess(kernels, collectives, other):
+    """Each kernel beside a collective, with how many nanoseconds more it took than alone; and how many have no time alone."""
+    alone = times_alone(other or kernels, other is not None)
+    longer, unknown = [], 0
+    for kernel, place in places(kernels):
+        key = place if other else place[0]
+        if not overlap(kernel, collectives):
+            continue
+        if key not in alone:
             unknown += 1
             continue
-        longer.append((kernel, kernel["end"] - kernel["start"] - statistics.median(alone[key(kernel)])))
+        longer.append((kernel, kernel["end"] - kernel["start"] - alone[key]))
     return longer, unknown
 
 
-def summarize(kernels, step):
-    """What the collectives of a step cost, in milliseconds."""
+def summarize(kernels, step, other=None):
+    """What the collectives of a step cost, in milliseconds; `other`: the trace that says how long kernels take alone."""
     start, end = step
     sums = join((k["start"], k["end"]) for k in kernels if is_collective(k))
+    longer, unknown = excess(kernels, sums, other)
     own = [k for k in kernels if not is_collective(k)]
-    longer, unknown = excess(own, sums)
     inside = lambda k: start <= k["start"] < end
     busy = join((k["start"], k["end"]) for k in own if inside(k))
     of_step = [k for k in kernels if is_collective(k) and inside(k)]
@@ -126,7 +163,7 @@ def draw(kernels, step, slow, figures, share):
         f"{len(slow)} kernels that took at least a fifth longer beside a collective than alone"
     )
     lines = [
-        f'<svg class="fig" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} 142" role="img" aria-label="{label}">',
+        f'<svg class="fig timeline" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} 142" role="img" aria-label="{label}">',
         STYLE,
         '<text class="small left" x="4" y="30">kernels</text>',
         boxes(spans(own), at, 14, 26, "box"),
@@ -157,14 +194,13 @@ def main():
     parser.add_argument("--out", help="the SVG")
     parser.add_argument("--from", dest="first", type=float, default=0.0, help="of the step, 0 to 1")
     parser.add_argument("--to", dest="last", type=float, default=1.0)
+    parser.add_argument("--alone", help="the trace that says how long kernels take alone")
     arguments = parser.parse_args()
     if not 0 <= arguments.first < arguments.last <= 1:
         parser.error("--from and --to: expected 0 <= from < to <= 1")
-    with open(arguments.trace) as file:
-        kernels = [kernel for kernel in json.load(file) if kernel["device"] == arguments.device]
-    kernels.sort(key=lambda kernel: kernel["start"])
+    kernels = read(arguments.trace, arguments.device)
     step = step_of(kernels)
-    figures, slow = summarize(kernels, step)
+    figures, slow = summarize(kernels, step, arguments.alone and read(arguments.alone, arguments.device))
     print(json.dumps(figures))
     if arguments.out:
         with open(arguments.out, "w") as file:
