@@ -14,8 +14,8 @@ use crate::layers::Linear;
 const TILE: [usize; 2] = [128, 128];
 
 impl Tape<'_> {
-    /// z Wdᵀ + x with u = silu(z Wgᵀ) ⊙ (z Wuᵀ): \[rows, width\] → the same. `gate_up` are two parameters, one behind the other. u is kept
-    /// for the backward pass, or made again there: [`Tape::recomputing`].
+    /// z Wdᵀ + x with u = silu(z Wgᵀ) ⊙ (z Wuᵀ): \[rows, width\] → the same. `gate_up` are two parameters, one behind the other. Of u nothing
+    /// is kept: the backward pass makes it again beside its gradient.
     ///
     /// # Errors
     /// As [`Tape::embedding`].
@@ -85,17 +85,18 @@ impl Tape<'_> {
         let (x, drop) = self.dropped(u)?;
         let linear = Linear { dtype, rows, n, k: width, x, weight: self.weight(&[weight])? };
         let y = linear.add_forward(self.plan, Some(added))?;
-        let (accumulates, recomputes) = (self.accumulates, self.recomputes);
+        let accumulates = self.accumulates;
         let Some(dweight) = self.gradient(&[weight])? else { return Ok(y) };
         self.push(move |back| {
             let Some(dy) = back.take(y) else { return Ok(()) };
             back.put(added, dy)?;
             let plan = &mut *back.plan;
-            let u = recomputes.then(|| plan.scratch(dtype, rows * width));
+            let u = plan.scratch(dtype, rows * width);
             let gradient = if in_products && drop.is_none() {
                 let dgate_up = plan.scratch(dtype, 2 * rows * width);
                 let (sizes, weight) = ([rows, width, n], linear.weight);
-                LinearSwiGluBack { dtype, sizes, dy, weight, gate_up, dgate_up, u }.add(plan)?;
+                LinearSwiGluBack { dtype, sizes, dy, weight, gate_up, dgate_up, u: Some(u) }
+                    .add(plan)?;
                 dgate_up
             } else {
                 let mut du = linear.add_by_input(plan, dy, None)?;
@@ -103,13 +104,12 @@ impl Tape<'_> {
                     du = drop.add_backward(plan, du, None)?;
                 }
                 let swiglu = SwiGlu { dtype, rows, width, gate_up, u: None };
-                let upstream = SwiGluUpstream { du, dgate_up: None, recompute_into: u };
+                let upstream = SwiGluUpstream { du, dgate_up: None, recompute_into: Some(u) };
                 swiglu.add_backward(plan, upstream)?
             };
-            let x = match (u, drop) {
-                (None, _) => linear.x,
-                (Some(u), Some(drop)) => Dropout { x: u, ..drop }.add_forward(plan)?,
-                (Some(u), None) => u,
+            let x = match drop {
+                Some(drop) => Dropout { x: u, ..drop }.add_forward(plan)?,
+                None => u,
             };
             linear.add_by_weight(plan, dy, [x, dweight], accumulates)?;
             back.put(gate_up, gradient)

@@ -41,8 +41,6 @@ pub struct Tape<'a> {
     gradients: Option<Slot>,
     /// Whether they are added to what is there.
     pub(crate) accumulates: bool,
-    /// Whether the backward pass makes again what can be made from what is kept.
-    pub(crate) recomputes: bool,
     pub(crate) dropout: Option<Dropouts>,
     /// Where each window has several documents, how they begin.
     pub(crate) documents: Option<Documents>,
@@ -105,7 +103,6 @@ impl<'a> Tape<'a> {
             weights,
             gradients,
             accumulates,
-            recomputes: false,
             dropout,
             documents,
             norm_eps,
@@ -132,12 +129,6 @@ impl<'a> Tape<'a> {
     /// The same, whose backward pass adds to the gradients that are there: those of another part of the batch.
     pub fn accumulating(self) -> Self {
         Self { accumulates: true, ..self }
-    }
-
-    /// The same, whose backward pass makes u of the [feed-forward blocks](Tape::feed_forward) again, where that is said: for each of them
-    /// as much less memory as it has rows and columns, with the same bits.
-    pub fn recomputing(self, recomputes: bool) -> Self {
-        Self { recomputes, ..self }
     }
 
     /// The same, with dropout where the model has one.
@@ -210,7 +201,6 @@ impl<'a> Tape<'a> {
                     int8,
                     weights,
                     gradients,
-                    recomputes: self.recomputes,
                     accumulates,
                     dropout,
                     documents,

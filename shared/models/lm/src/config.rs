@@ -26,9 +26,6 @@ pub struct Config {
     /// Rows whose logits are in memory at a time; chosen by their size where it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logit_rows: Option<usize>,
-    /// Whether the backward pass makes u of the feed-forward blocks again, for less memory; the bits are the same.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub recompute: bool,
     /// What the model runs in. Parameters are kept in f32, and rounded for it.
     #[serde(serialize_with = "dtype_to_name", deserialize_with = "dtype_of_name")]
     pub dtype: DType,
@@ -65,7 +62,6 @@ impl Default for Config {
             dropout: 0.0,
             z_loss: 0.0,
             logit_rows: None,
-            recompute: false,
             dtype: DType::F32,
             seed: 0,
             in_order: false,

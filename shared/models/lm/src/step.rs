@@ -387,8 +387,7 @@ fn plan(
         let rows = batch * window;
         let of_part = |slot: Slot| slot.part(part * rows, rows);
         let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients))
-            .with_dropout(Some(dropouts))
-            .recomputing(config.recompute);
+            .with_dropout(Some(dropouts));
         if part > 0 {
             tape = tape.accumulating();
         }

@@ -87,10 +87,6 @@ pub(crate) struct Settings {
     #[arg(long, default_value_t = 0.0, help_heading = "Training")]
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) z_loss: f64,
-    /// Makes silu(gate) * up of the feed-forward blocks again in the backward pass: less memory, a step takes longer, same bits
-    #[arg(long, help_heading = "Training")]
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) recompute: bool,
     /// AdamW's, of matrices
     #[arg(long, default_value_t = 0.1, help_heading = "Training")]
     pub(crate) weight_decay: f64,
@@ -216,7 +212,6 @@ impl Settings {
             carry_state,
             dropout,
             z_loss,
-            recompute,
             ..
         } = *self;
         let (after_warm_up, min) = (steps.saturating_sub(warm_up).max(1), 0.1 * lr);
@@ -236,7 +231,6 @@ impl Settings {
             carry_state,
             dropout,
             z_loss,
-            recompute,
             schedule: Schedule { rate: lr, warm_up, decay },
             weight_decay,
             clip: (clip > 0.0).then_some(clip),
