@@ -70,7 +70,8 @@ def prepare(peer, problem, family):
 
     def forward(problem):
         keeps = {"initial_state": problem.c0, "output_final_state": True} if problem.c0 is not None else {}
-        return function(*problem.inputs, **keeps)[0]
+        q, k, v, g, beta = problem.inputs
+        return function(q, k, v, g=g, beta=beta, **keeps)[0]
 
     def alone(problem):
         with torch.no_grad():

@@ -34,12 +34,14 @@ enum By {
 const VLSTM: &str = "B=8,DHHV=128,DHQK=128,NH=16,S=2048";
 /// The one that `qkv_v1` and `qkv_v2` share.
 const QKV: &str = "B=1,DHHV=64,DHQK=64,NH=32,S=4096";
+/// That of the gated delta rule.
+const DELTA: &str = "B=4,DHHV=128,DHQK=128,NH=32,NKV=32,S=4096";
 
 const fn of(version: &'static str, shape: &'static str, dtype: &'static str, by: By) -> Headline {
     Headline { version, shape, dtype, by }
 }
 
-const HEADLINES: [Headline; 20] = [
+const HEADLINES: [Headline; 23] = [
     of("playg:layernorm", "C=4096,R=16384", "f32", By::Bytes),
     of("matmul:v21_snake", "G=1,K=4096,M=4096,N=4096", "bf16", By::Operations),
     of("qkv_v1:block_tile", QKV, "f16", By::Time),
@@ -55,6 +57,9 @@ const HEADLINES: [Headline; 20] = [
     of("vlstm_fwbw_v2:v4_skip", VLSTM, "bf16", By::Time),
     of("vlstm_fwbw_v3:v3_carried", VLSTM, "bf16", By::Time),
     of("vlstm_fwbw_v4:v1_together", VLSTM, "bf16", By::Time),
+    of("gdn_fw:v3_resident", DELTA, "bf16", By::Time),
+    of("gdn_step:v0_simple", "B=64,DHHV=128,DHQK=128,NH=32,NKV=16", "bf16", By::Bytes),
+    of("gdn_fwbw:v1_tensor", DELTA, "bf16", By::Time),
     of("lstm_fused:v6_wgmma_back", "B=64,H=512,I=512,T=512", "bf16", By::Step("T")),
     of("slstm_fused:v1_heads", "B=16,DH=192,NH=4,T=1024", "bf16", By::Step("T")),
     of("mlp_fused:v3_wgmma", "B=1024,E=256,H=512,N=4,V=10000", "f32", By::Step("N")),
@@ -114,7 +119,7 @@ fn result_in_its_unit(m: &Measurement, by: By) -> Option<(String, String)> {
         By::Step(steps) => (format!("{} µs a step", three(us / dims.find(steps)? as f64)), None),
     };
     let pass = match &*m.family {
-        "vlstm_fwbw" | "lstm" | "slstm" => Some("forward and backward".into()),
+        "vlstm_fwbw" | "gdn_fwbw" | "lstm" | "slstm" => Some("forward and backward".into()),
         _ => None,
     };
     let graph = matches!(by, By::Time | By::Step(_)) && m.replay_us.is_some();

@@ -10,7 +10,7 @@ use crate::Tape;
 use crate::few::Weight;
 use crate::layers::Linear;
 
-/// Rows and columns of u of a tile, where SwiGLU is in the products.
+/// Rows and columns of u of a tile forward, where SwiGLU is in the products; backward a tile has twice the columns.
 const TILE: [usize; 2] = [128, 128];
 
 impl Tape<'_> {
@@ -48,8 +48,8 @@ impl Tape<'_> {
         }
     }
 
-    /// Whether SwiGLU is made in the registers of the products: where one multiprocessor of eight has a tile of it. With fewer, narrow tiles
-    /// and a pass should be quicker.
+    /// Whether SwiGLU is made in the registers of the products: where an eighth of the multiprocessors have a tile forward. With fewer, narrow
+    /// tiles and a pass should be quicker (not measured).
     fn has_swiglu_in_products(&self, sizes: [usize; 3]) -> bool {
         let device = self.plan.device();
         let tiles = sizes[0].div_ceil(TILE[0]) * sizes[1].div_ceil(TILE[1]);

@@ -43,7 +43,8 @@ def gated_delta_rule(
     Source: Yang et al. 2024, arXiv 2412.06464.
 
     The kernels have heads before positions: inputs and outputs are copied from one order to the other, unless `head_first` is
-    given. The backward pass makes the forward pass once more. Only q, k, v, g, beta and the state are kept for it.
+    given. The backward pass makes the forward pass once more, and with K above 128 runs on CUDA cores, much slower. Only q, k, v,
+    g, beta and the state are kept for it.
 
     Args:
         q, k: queries and keys (B, T, H, K), in float32, float16 or bfloat16, K a multiple of 16 up to 256. Keys have length one,
@@ -55,20 +56,20 @@ def gated_delta_rule(
             other types are converted.
         beta: how much of a key's old value is replaced, (B, T, HV).
         scale: the factor of q, by default 1 / sqrt(K).
-        initial_state: the state before the first position, (B, HV, K, V). Kept in float32.
+        initial_state: the state before the first position, (B, HV, K, V). Kept in float32, of q in float64 in float64.
         output_final_state: whether the state behind the last position is returned, too.
         use_qk_l2norm_in_kernel: whether q and k are first divided by their lengths, sqrt(sum of squares + 1e-6). PyTorch does it.
         cu_seqlens: None. No kernel takes packed sequences.
         head_first: whether tensors have heads before positions, (B, H, T, K), (B, HV, T, V) and (B, HV, T).
         use_gate_in_kernel, A_log, dt_bias: whether g is -exp(A_log) softplus(g + dt_bias), of vectors (HV,); a bias of None is 0.
-            PyTorch does it, as all that follows.
+            PyTorch does it, and what the next two lines say.
         use_beta_sigmoid_in_kernel, allow_neg_eigval: whether beta is sigmoid(beta), and whether twice that.
         state_v_first: whether states are (B, HV, V, K).
         version: `auto`, or the names of a forward version, of a backward version, or of both with a comma between, of those that
             `versions` lists under `delta` and `delta_gradients`.
 
     Returns:
-        o, of the shape and type of v, and the state behind the last position in float32, or None.
+        o, of the shape and type of v, and the state behind the last position, in float32 (float64 for q in float64), or None.
 
     Raises:
         TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that no version
@@ -123,14 +124,14 @@ def gated_delta_step(
     Args:
         q, k: (B, 1, H, K); v: (B, 1, HV, V); g, beta: (B, 1, HV).
         initial_state: the state before the position, (B, HV, K, V); None stands for zeros.
-        inplace: whether the state is updated where it lies, which saves a copy of it. It is (B, HV, K, V) then, in float32, or in
-            bfloat16 with q in bfloat16, and without gaps.
+        inplace: whether the state is updated where it lies, which saves a copy of it. It is (B, HV, K, V) then, without gaps,
+            in float32; with q in bfloat16 in float32 or bfloat16; with q in float64 in float64.
         version: `auto`, or a name of those that `versions` lists under `delta_step`.
         All others: as of `gated_delta_rule`.
 
     Returns:
         o (B, 1, HV, V) of the type of v, and the state behind the position, or None. In place it is `initial_state`; else it is new,
-        and in float32.
+        in float32 (float64 for q in float64).
 
     Raises:
         TypeError, ValueError: as `gated_delta_rule`; also where a gradient would be needed.

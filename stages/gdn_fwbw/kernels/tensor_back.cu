@@ -80,7 +80,7 @@ __device__ __forceinline__ void solve_back(float (&sum)[CHUNK / 2], unsigned (&r
     round_pairs<T>(rounded, sum);
 }
 
-// dCᵀ behind a chunk becomes that before it. Takes dRᵀ: as `sum`, and `left` for its words.
+// dCᵀ behind a chunk becomes that before it. `sum` is dRᵀ and becomes dvᵀ; `left` is room for words, and is written over.
 template <class T, int KEY>
 __device__ __forceinline__ void update_back(float (&state)[KEY / 2], float (&sum)[CHUNK / 2],
                                             unsigned (&left)[CHUNK / 16][4], const View<T, KEY>& place,

@@ -83,12 +83,12 @@ __device__ __forceinline__ void store_pairs(const unsigned (&pairs)[CHUNK / 16][
 
 // ANCHOR: products
 // x += dH Cᵀ and y += dR Cᵀ of a slice of C, whose first column of V is `from`. Past the last column all are zeros.
-template <class T, int KEY, int ROWS>
+template <class T, int KEY, int CELLS>
 __device__ __forceinline__ void add_reads(float (&x)[KEY / 4], float (&y)[KEY / 4], Gathered<T, KEY>& shared,
-                                          T (&slice)[KEY / PANEL][ROWS], int from) {
+                                          T (&slice)[KEY / PANEL][CELLS], int from) {
     Part own;
 #pragma unroll 1
-    for (int k = 0; k < ROWS / PANEL; k += 16) {
+    for (int k = 0; k < CELLS / PANEL; k += 16) {
         int c = from + k, r = own.row;
         unsigned a[4], of_rest[4], b[4];
         load_left(a, shared.dh[c / PANEL], r, c % PANEL);
@@ -104,12 +104,12 @@ __device__ __forceinline__ void add_reads(float (&x)[KEY / 4], float (&y)[KEY / 
 }
 
 // w += U dC⁺ᵀ, likewise.
-template <class T, int KEY, int ROWS>
-__device__ __forceinline__ void add_writes(float (&w)[KEY / 4], Gathered<T, KEY>& shared, T (&slice)[KEY / PANEL][ROWS],
+template <class T, int KEY, int CELLS>
+__device__ __forceinline__ void add_writes(float (&w)[KEY / 4], Gathered<T, KEY>& shared, T (&slice)[KEY / PANEL][CELLS],
                                            int from) {
     Part own;
 #pragma unroll
-    for (int k = 0; k < ROWS / PANEL; k += 16) {
+    for (int k = 0; k < CELLS / PANEL; k += 16) {
         unsigned a[4], b[4];
         load_left_turned(a, shared.values[0], own.row, from + k);
 #pragma unroll

@@ -23,7 +23,7 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], Kept& kept, T* tile
         turn.advance();
         k += Tiles::PANEL;
     };
-    // One warpgroup's panels between the other's: while one has no products under way the tensor cores have the other's.
+    // The second warpgroup begins a step earlier: while one is busy with a panel the tensor cores have some of the other's products.
     if (Kept::IN_TURNS && row > 0) step();
 #pragma unroll
     for (int p = 0; p < Kept::PANELS; ++p) {

@@ -21,6 +21,7 @@ template <class T, int BM, int BN, class Order> struct KeptGateUp : KeptSums<T, 
     using Store = typename Sums::Store;
     static constexpr bool IN_TURNS = true;
     static constexpr int OF_U = BN / 2 / Store::PANEL, PANELS = 3 * OF_U;
+    static_assert(OF_U % 2 == 0, "each tile begins with the first place, and so does u");
     const TensorMap& U;
     bool keeps;  // gate and up
 
@@ -59,7 +60,7 @@ template <class T> struct GatePanels {
     struct Barriers {
         Mbarrier come[SETS];  // gate and up
         Mbarrier written;     // the results of a panel stand there
-        Mbarrier left;        // and have been read
+        Mbarrier left;        // and have been read: u's place is free. So `written` never completes twice before it is waited for
 
         // One thread, before a fence of barriers.
         __device__ __forceinline__ void init() {
@@ -114,7 +115,7 @@ template <class T, int BN> struct KeptUpstream {
         if (!has) return;
         int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
         mbarrier_wait(&panels.barriers.come[p % Panels::SETS], p / Panels::SETS % 2);
-        mbarrier_wait(&panels.barriers.left, (p + 1) % 2);  // the panel before; nothing is there the first time
+        mbarrier_wait(&panels.barriers.left, (p + 1) % 2);  // the panel before, also without u: `written` is not a phase ahead. The first time it returns at once
 #pragma unroll
         for (int c = 0; c < Panels::PANEL; c += 16) {
             int cell = row * Panels::PANEL + ((c / 8 + lane / 16) ^ row % 8) * 8;

@@ -4,8 +4,8 @@
 //   u_ic = silu(gate_up_ic) gate_up_i(H + c)        c < H
 //
 // Work split: as linear_behind.cu, but that a tile is 128 columns of gate and the same 128 of up. A warpgroup keeps the rounded
-// sums, and makes u of them on their way out, behind the next tile's products. So u has the bits that a pass over gate_up would
-// give it, and nobody reads gate_up again. Where `keeps` is 0 only u is stored.
+// sums, and makes u of them on their way out, behind the next tile's products. So u is what a pass over gate_up would
+// give, and none reads gate_up for it. Where `keeps` is 0 only u is stored.
 #include "behind.cuh"
 #include "kept_gate_up.cuh"
 #include "lab/ptx/warp_roles.cuh"

@@ -3,8 +3,8 @@
 //   du_ic = Σ_k dy_ik W_kc                           dy [M, K], W [K, H]; rounded to T, and not stored
 //   dgate_up_ic, dgate_up_i(H + c), u_ic             of gate_up_ic, gate_up_i(H + c) and du_ic: lab/swiglu.cuh; u where `makes_u`
 //
-// Work split: as linear_behind.cu, with a ring of fewer places. Behind the next tile's products a warpgroup makes of a panel of du, and of those
-// of gate and up that a thread of its own has had brought, both gradients and u; that thread has them stored.
+// Work split: as linear_behind.cu, with a ring of fewer places. While the next tile is multiplied a warpgroup makes both gradients and u of a
+// panel of du and the same panels of gate and up. A thread of its own has these brought, and the results stored.
 #include "behind.cuh"
 #include "kept_gate_up.cuh"
 #include "lab/ptx/warp_roles.cuh"

@@ -9,7 +9,7 @@ use crate::kernels;
 /// gate_up = x Wᵀ and u = silu(gate) ⊙ up in one launch: x \[rows, K\], W \[2 width, K\], the rows of gate first, gate_up
 /// \[rows, 2 width\], u \[rows, width\]; row-major and without gaps.
 ///
-/// u has the bits that SwiGLU of the rounded gate_up has. Of halves, on the tensor cores of sm_90a: [`LinearSwiGlu::takes`].
+/// u is SwiGLU of the rounded gate_up, as a pass over it would give. Of halves, on the tensor cores of sm_90a: [`LinearSwiGlu::takes`].
 #[derive(Clone, Copy, Debug)]
 pub struct LinearSwiGlu {
     /// Of all tensors: f16 or bf16.
@@ -29,7 +29,7 @@ pub struct LinearSwiGlu {
 /// Back through y = u Wᵀ and the SwiGLU before it in one launch: from dy \[rows, K\], W \[K, width\] and gate_up \[rows,
 /// 2 width\] the gradient of gate_up, and u again.
 ///
-/// The bits are those of SwiGLU's way back from the rounded du = dy W. For what [`LinearSwiGlu::takes`].
+/// As SwiGLU's way back from the rounded du = dy W. For what [`LinearSwiGlu::takes`].
 #[derive(Clone, Copy, Debug)]
 pub struct LinearSwiGluBack {
     /// Of all tensors: f16 or bf16.
@@ -48,8 +48,9 @@ pub struct LinearSwiGluBack {
     pub u: Option<Slot>,
 }
 
-/// Rows of a tile, columns of its sums, its depth, rows of a warpgroup.
+/// Rows of a tile, columns of its sums, its depth.
 const TILE: [usize; 3] = [128, 256, 64];
+/// Rows of a warpgroup.
 const GROUP: usize = 64;
 
 impl LinearSwiGlu {

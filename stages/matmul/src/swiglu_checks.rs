@@ -17,6 +17,7 @@ struct Made {
     du: Tensor,
     dgate_up: Tensor,
     again: Tensor,
+    without: Tensor,
 }
 
 fn make(device: &Device, dtype: DType, sizes: [usize; 3], all: &Tensors) -> Made {
@@ -25,14 +26,16 @@ fn make(device: &Device, dtype: DType, sizes: [usize; 3], all: &Tensors) -> Made
     let [x, up, dy, down] =
         ["x", "up", "dy", "down"].map(|name| plan.input(name, dtype, &all[name].shape));
     let of = |plan: &mut Plan, name, columns| plan.output(name, dtype, &[rows, columns]);
-    let [gate_up, dgate_up] = ["gate_up", "dgate_up"].map(|n| of(&mut plan, n, 2 * width));
+    let [gate_up, dgate_up, without] =
+        ["gate_up", "dgate_up", "without"].map(|n| of(&mut plan, n, 2 * width));
     let [u, alone, du, again] = ["u", "alone", "du", "again"].map(|n| of(&mut plan, n, width));
     let forward = LinearSwiGlu { dtype, sizes, x, weight: up, gate_up: Some(gate_up), u };
     forward.add(&mut plan).unwrap();
     LinearSwiGlu { gate_up: None, u: alone, ..forward }.add(&mut plan).unwrap();
-    LinearSwiGluBack { dtype, sizes, dy, weight: down, gate_up, dgate_up, u: Some(again) }
-        .add(&mut plan)
-        .unwrap();
+    let back =
+        LinearSwiGluBack { dtype, sizes, dy, weight: down, gate_up, dgate_up, u: Some(again) };
+    back.add(&mut plan).unwrap();
+    LinearSwiGluBack { dgate_up: without, u: None, ..back }.add(&mut plan).unwrap();
     Product {
         dtype,
         out: dtype,
@@ -51,9 +54,9 @@ fn make(device: &Device, dtype: DType, sizes: [usize; 3], all: &Tensors) -> Made
     .unwrap();
     let mut bound = plan.bind().upload_inputs(all).unwrap().finish().unwrap();
     bound.run().unwrap();
-    let [gate_up, u, alone, du, dgate_up, again] =
-        [gate_up, u, alone, du, dgate_up, again].map(|slot| bound.read(slot).unwrap());
-    Made { gate_up, u, alone, du, dgate_up, again }
+    let [gate_up, u, alone, du, dgate_up, again, without] =
+        [gate_up, u, alone, du, dgate_up, again, without].map(|slot| bound.read(slot).unwrap());
+    Made { gate_up, u, alone, du, dgate_up, again, without }
 }
 
 fn drawn(dtype: DType, [rows, width, k]: [usize; 3]) -> Tensors {
@@ -73,7 +76,8 @@ fn drawn(dtype: DType, [rows, width, k]: [usize; 3]) -> Tensors {
 }
 
 /// u is that of the rounded gate and up, and their gradients are those by the rounded du, each rounded once: what a pass over
-/// them would give. Several tiles for each block, in any order of blocks and copies; rows and columns that fill no tile.
+/// them would give. Two or three tiles for each block, backward for some, in any order of blocks and copies; rows and columns that fill no tile. Gradients do
+/// not depend on whether u is made, too.
 pub(crate) fn swiglu_is_that_of_what_is_stored(device: &Device) {
     if !LinearSwiGlu::takes(device, DType::BF16, [8, 8, 8]) {
         return;
@@ -99,6 +103,7 @@ pub(crate) fn swiglu_is_that_of_what_is_stored(device: &Device) {
             };
             assert_rounded("u", &made.u, &swiglu(&gate_up, width));
             assert_rounded("dgate_up", &made.dgate_up, &swiglu_back(&gate_up, &du, width));
+            assert!(made.without == made.dgate_up, "{dtype}, K = {k}");
             assert!(made.alone == made.u && made.again == made.u, "{dtype}, K = {k}");
         }
     }

@@ -33,9 +33,9 @@ static FORWARD_INFO: Info = Info {
     change: "v20's way to C; u is made of the rounded sums while the next tile is multiplied",
     dtypes: &[DType::BF16, DType::F16],
     dims: &[
-        Dim::new("M", "rows of x", [100, 32768, LARGEST]),
+        Dim::new("M", "rows of x, or of dy", [100, 32768, LARGEST]),
         Dim::new("H", "columns of u", [96, 2048, LARGEST]).in_steps_of(8),
-        Dim::new("K", "columns of x", [96, 768, LARGEST]).in_steps_of(8),
+        Dim::new("K", "columns of x, or of dy", [96, 768, LARGEST]).in_steps_of(8),
     ],
     settings: &[],
     inputs: &[Input::new("x", &["M", "K"]), Input::new("weight", &["2H", "K"])],
@@ -138,7 +138,7 @@ impl Values {
     }
 }
 
-/// What the sums' own rounding in f32 is beside that of halves: 20 units, by the larger of both halves' units.
+/// The rounding of sums in f32, 20 units, as a share of a half's: of f16's unit, the smaller of both, so that it is enough for either.
 const SUMS: f64 = 20.0 * unit::F32 / unit::F16;
 
 impl Family for Layer {
