@@ -25,6 +25,7 @@ pub mod weight_gradient;
 
 use lab_harness::Stage;
 
+pub use swiglu_versions::{LINEAR_SWIGLU, LINEAR_SWIGLU_BACK, SwiGlu};
 pub use versions::{
     ASYNC, BEHIND, BLOCKS, COALESCED, GRID, MMA, MULTICAST, Matmul, NAIVE, NARROW, PERSISTENT,
     RING, ROLES, ROWS, SNAKE, SPLIT, STORES, TENSOR, TILED, TURNED, TURNED_GRID, VERSIONS, WARPS,
@@ -66,8 +67,8 @@ pub static STAGE: Stage = Stage {
         &BEHIND,
         &SNAKE,
         &linear::LINEAR,
-        &swiglu_versions::FORWARD,
-        &swiglu_versions::BACKWARD,
+        &LINEAR_SWIGLU,
+        &LINEAR_SWIGLU_BACK,
         &weight_gradient::WEIGHT_GRADIENT,
     ],
     kernels: kernels::KERNELS,

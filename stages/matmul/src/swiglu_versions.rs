@@ -14,14 +14,14 @@ use crate::sizes::LARGEST;
 use crate::swiglu::{LinearSwiGlu, LinearSwiGluBack};
 
 /// Into a feed-forward block: x → gate_up, u.
-pub(crate) static FORWARD: SwiGlu = SwiGlu { info: &FORWARD_INFO };
+pub static LINEAR_SWIGLU: SwiGlu = SwiGlu { info: &FORWARD_INFO };
 
 /// Back out of it: dy, gate_up → dgate_up, u.
-pub(crate) static BACKWARD: SwiGlu = SwiGlu { info: &BACKWARD_INFO };
+pub static LINEAR_SWIGLU_BACK: SwiGlu = SwiGlu { info: &BACKWARD_INFO };
 
 /// A layer with SwiGLU as a version.
 #[derive(Debug)]
-pub(crate) struct SwiGlu {
+pub struct SwiGlu {
     info: &'static Info,
 }
 

@@ -8,9 +8,9 @@ use lab_harness::{
 use matmul::linear::LINEAR;
 use matmul::weight_gradient::WEIGHT_GRADIENT;
 use matmul::{
-    ASYNC, BEHIND, BLOCKS, COALESCED, GRID, MMA, MULTICAST, NAIVE, NARROW, PERSISTENT, RING, ROLES,
-    ROWS, SNAKE, SPLIT, STAGE, STORES, TENSOR, TILED, TURNED, TURNED_GRID, VERSIONS, WARPS, WGMMA,
-    WIDE,
+    ASYNC, BEHIND, BLOCKS, COALESCED, GRID, LINEAR_SWIGLU, LINEAR_SWIGLU_BACK, MMA, MULTICAST,
+    NAIVE, NARROW, PERSISTENT, RING, ROLES, ROWS, SNAKE, SPLIT, STAGE, STORES, TENSOR, TILED,
+    TURNED, TURNED_GRID, VERSIONS, WARPS, WGMMA, WIDE,
 };
 use proptest::prelude::*;
 
@@ -40,6 +40,8 @@ version_tests! {
     a_narrow_last_round = NARROW,
     tiles_stored_behind_others = BEHIND,
     back_and_forth = SNAKE,
+    layers_with_swiglu = LINEAR_SWIGLU,
+    layers_with_swiglu_backward = LINEAR_SWIGLU_BACK,
     gradients_by_weights = WEIGHT_GRADIENT,
 }
 
