@@ -75,5 +75,6 @@ fn main() {
             &of_each(&["attention_split"], &TYPES[1..], &[", 64, 4", ", 128, 4", ", 256, 2"]),
         )
         .needs("sm_80")
+        .spills(4) // of heads of 256 columns
         .build();
 }

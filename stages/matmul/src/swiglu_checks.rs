@@ -85,9 +85,9 @@ pub(crate) fn swiglu_is_that_of_what_is_stored(device: &Device) {
     let multiprocessors = device.facts().multiprocessors as usize;
     let (in_any_order, unchecked) = (schedules(device), [without_checks(device).unwrap()]);
     for (dtype, own, high, k, devices) in [
-        (DType::BF16, unit::BF16, 160, 72, &in_any_order[..]),
-        (DType::F16, unit::F16, 160, 72, &unchecked),
-        (DType::BF16, unit::BF16, 136, 840, &unchecked),
+        (DType::BF16, unit::BF16, 132, 72, &in_any_order[..]),
+        (DType::F16, unit::F16, 132, 72, &unchecked),
+        (DType::BF16, unit::BF16, 132, 840, &unchecked),
     ] {
         let sizes @ [_, width, _] = [multiprocessors * high - 8, 136, k];
         let all = drawn(dtype, sizes);
