@@ -4,8 +4,9 @@ fn main() {
     // The run's type, and that of the state.
     let types =
         ["float, float", "__half, float", "__nv_bfloat16, float", "__nv_bfloat16, __nv_bfloat16"];
+    let once = |keys| types.map(|t| format!("gdn_step_once<{t}, {keys}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_simple.cu", &types.map(|t| format!("gdn_step_simple<{t}, 128>")))
-        .kernel("kernels/v1_once.cu", &types.map(|t| format!("gdn_step_once<{t}>")))
+        .kernel("kernels/v1_once.cu", &[128, 256].map(once).concat())
         .build();
 }

@@ -24,7 +24,8 @@ fn strips(name: &str, packs: &[(usize, usize)], (lanes, cells): (usize, usize)) 
 }
 
 fn main() {
-    let rows = |name| strips(name, &[(32, 24), (32, 32), (256, 32)], (256, 32));
+    let rows =
+        |name| strips(name, &[(32, 24), (32, 32), (256, 8), (256, 16), (256, 32)], (256, 32));
     let heads = |name| strips(name, &[(16, 8), (16, 16), (32, 16), (256, 8)], (256, 8));
     let gates = |name: &str| {
         let same = TYPES.map(|(t, _)| format!("{name}<{t}, {t}>"));
@@ -42,13 +43,13 @@ fn main() {
         let few = ["true", "false"].map(|c| format!("{name}<float, 32, 4, {c}>"));
         TYPES.into_iter().flat_map(of).chain(few).collect()
     };
-    let ring = |(t, n): (&str, usize)| {
+    let staged = |(t, n): (&str, usize)| {
         let capped = |threads| {
-            ["true", "false"].map(|c| format!("cross_entropy_ring<{t}, {threads}, {n}, {c}>"))
+            ["true", "false"].map(|c| format!("cross_entropy_staged<{t}, {threads}, {n}, {c}>"))
         };
-        [256, 1024].into_iter().flat_map(capped).collect::<Vec<_>>()
+        [256, 512].into_iter().flat_map(capped).collect::<Vec<_>>()
     };
-    let rings: Vec<String> = TYPES.into_iter().flat_map(ring).collect();
+    let staged: Vec<String> = TYPES.into_iter().flat_map(staged).collect();
     let plain = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let sorting = ["count_tokens", "scan_counts", "place_rows", "order_rows", "join_pieces"];
     let clear = ["4", "1"].map(|n| format!("clear_unused<float, {n}>")).to_vec();
@@ -82,7 +83,7 @@ fn main() {
                 .concat(),
         )
         .spills(4)
-        .kernel("kernels/cross_entropy_ring.cu", &rings)
+        .kernel("kernels/cross_entropy_staged.cu", &staged)
         .needs("sm_90")
         .kernel("kernels/adamw.cu", &[squares, adamw].concat())
         .build();

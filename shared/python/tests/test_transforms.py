@@ -32,7 +32,8 @@ def test_a_trace_has_the_kernels(grad, device):
     traced = torch.jit.trace(Mlstm(), tuple(draw(SHAPE, torch.float32, device, grad=grad)))
     for shape in (SHAPE, (1, 2, 33, 16, 32)):
         tensors = draw(shape, torch.float32, device, seed=5, grad=grad)
-        assert torch.equal(traced(*tensors), vlstm.mlstm(*tensors))
+        # A trace leaves what a backward pass needs: on a GPU another version does that than the one without gradients.
+        assert relative_error(traced(*tensors), vlstm.mlstm(*tensors)) <= (0 if grad or device == "cpu" else 1e-6)
     if grad:
         tensors = draw(SHAPE, torch.float32, device, seed=6, grad=True)
         got, expected = (torch.autograd.grad(h.sum(), tensors) for h in (traced(*tensors), vlstm.mlstm(*tensors)))
@@ -193,6 +194,27 @@ def test_gradients_that_are_batched(device):
         for n in range(2):
             for g, e in zip(got, torch.autograd.grad(result, inputs, outer[n], retain_graph=True)):
                 assert torch.equal(g[n], e)
+
+
+def test_batched_gradients_of_another_thread():
+    """Autograd makes those of CUDA tensors in a thread of its own, which has entered no level of the batch."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from vlstm import _ops
+
+    def both(a, b):
+        return a.sum() * b, None
+
+    def in_a_thread(x, scale):
+        assert _ops.is_batched((x,))
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(lambda: _ops.each_of_batch(both, (x, scale))[0]).result()
+
+    x, scale = torch.arange(6.0).reshape(3, 2), torch.tensor([1.0, 10.0])
+    got = torch._vmap_internals._vmap(lambda a: in_a_thread(a, scale))(x)
+    assert torch.equal(got, x.sum(1, keepdim=True) * scale)
+    nested = torch._vmap_internals._vmap(torch._vmap_internals._vmap(lambda a: in_a_thread(a, scale)))(torch.stack([x, 2 * x]))
+    assert torch.equal(nested, torch.stack([got, 2 * got]))
 
 
 def test_what_is_refused_of_torch_func(device):

@@ -460,10 +460,20 @@ def one_after_the_other(operation):
     torch.library.register_vmap(operation.name(), of_batch, lib=_library)
 
 
+def _level_of(batched):
+    """The innermost level of a tensor of several. A thread does not know it: gradients of CUDA tensors are made in one of
+    autograd's own, which has entered no level."""
+    levels = range(_MOST_LEVELS, 0, -1)
+    # Where a tensor has no such level, it is repeated as often as asked.
+    return next(n for n in levels if len({torch._remove_batch_dim(batched, n, size, 0).shape[0] for size in (2, 3)}) == 1)
+
+
+_MOST_LEVELS = 64
+
+
 def each_of_batch(function, outer):
     """The results of a function of gradients that are several, as `is_batched` says: one call after the other."""
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
+    level = max(_level_of(t) for t in outer if t is not None and _is_batched(t))
     dense = [torch._remove_batch_dim(t, level, 1, 0) if t is not None and _is_batched(t) else t for t in outer]
     (size,) = {d.shape[0] for d, t in zip(dense, outer) if d is not t}
     calls = [function(*(d if d is t else d[n] for d, t in zip(dense, outer))) for n in range(size)]

@@ -12,8 +12,7 @@
 
 using namespace lab;
 
-constexpr int LANES = 8, THREADS = 256, WARPS = THREADS / 32, ROWS = THREADS / LANES, MOST_KEYS = 256;
-constexpr int OWN = MOST_KEYS / ROWS;  // rows of a thread
+constexpr int LANES = 8, THREADS = 256, WARPS = THREADS / 32, ROWS = THREADS / LANES;
 
 // Of the lanes of a warp that have the same columns.
 __device__ __forceinline__ float over_rows(float x) {
@@ -22,12 +21,13 @@ __device__ __forceinline__ float over_rows(float x) {
     return x;
 }
 
-template <class T, class State>
-__global__ void __launch_bounds__(THREADS)
+// KEYS: the most that there may be. What a thread has room for decides how many blocks a multiprocessor has.
+template <class T, class State, int KEYS>
+__global__ void __launch_bounds__(THREADS, KEYS > 128 ? 1 : sizeof(State) > 2 ? 4 : 3)
     gdn_step_once(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                   const float* __restrict__ g, const float* __restrict__ beta, State* C, T* __restrict__ h, int dhqk,
                   int dhhv, int group, int slices, float scale) {
-    constexpr int N = Pack<State>::N;
+    constexpr int N = Pack<State>::N, OWN = KEYS / ROWS;  // OWN: rows of a thread
     __shared__ float of_keys[WARPS][LANES][N], of_queries[WARPS][LANES][N], k_q[WARPS];
     int lane = threadIdx.x % LANES, row = threadIdx.x / LANES, warp = threadIdx.x / 32;
     int c = (blockIdx.x % slices * LANES + lane) * N;

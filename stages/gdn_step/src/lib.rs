@@ -125,13 +125,15 @@ impl Version for Step {
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
-        let [b, nh, _, _, dhhv] = step::sizes_of(&request.dims);
+        let [b, nh, _, dhqk, dhhv] = step::sizes_of(&request.dims);
         let mut plan = Plan::new(device);
         let step::StepSlots { state, scope } = step::slots(&mut plan, &self.info, request)?;
-        let of_types =
-            |i: &Instance| i.has("T", request.dtype.cpp()) && i.has("State", state.cpp());
-        let instance = self.source.instances(self.kernel).find(of_types);
-        let kernel = device.load(instance.expect("the types were checked"))?;
+        let fits = |i: &Instance| {
+            let holds = self.lanes.is_none() || i.size("KEYS") >= dhqk;
+            i.has("T", request.dtype.cpp()) && i.has("State", state.cpp()) && holds
+        };
+        let instance = self.source.instances(self.kernel).find(fits);
+        let kernel = device.load(instance.expect("types and sizes were checked"))?;
         let slices = self.lanes.map_or(1, |lanes| dhhv.div_ceil(lanes * 16 / state.size()));
         let (all, most) = (b * nh * slices, i32::MAX as usize);
         if all > most {

@@ -28,27 +28,24 @@ __global__ void __launch_bounds__(THREADS)
     Columns<THREADS, N> columns(vocabulary);
     Cap<T, CAPPED> bounds(cap);
     const T* row = logits + blockIdx.x * 1ll * stride;
-    Powers<CAPPED> powers(cap);
+    Powers<T, CAPPED> powers(bounds);
 #pragma unroll 4
     for (int p = threadIdx.x; p < columns.packs; p += THREADS) {
         float z[N];
         load_cells<N>(z, row + p * 1ll * N);
-        bounds.bound(z);
         powers.take(z);
     }
     float one[1];
     if (int c = columns.single(); c < vocabulary) {
         one[0] = to_math(row[c]);
-        bounds.bound(one);
         powers.take(one);
     }
     float lse = powers.template over_block<THREADS>();
     if (threadIdx.x > 0) return;
     int target = targets[blockIdx.x];
     bool counts = is_counted(target, vocabulary);
-    one[0] = counts ? to_math(row[target]) : 0.0f;
-    bounds.bound(one);
-    row_losses[blockIdx.x] = counts ? lse - one[0] + z_loss * lse * lse : 0.0f;
+    float of_target = counts ? bounds.bound(to_math(row[target])) : 0.0f;
+    row_losses[blockIdx.x] = counts ? lse - of_target + z_loss * lse * lse : 0.0f;
 }
 // ANCHOR_END: losses
 
@@ -61,6 +58,7 @@ __global__ void __launch_bounds__(THREADS)
     constexpr int KEPT = N > 1 ? HELD : 0;
     Columns<THREADS, N> columns(vocabulary);
     Cap<T, CAPPED> bounds(cap);
+    float of_all = float(scale * *loss_scale / *count);
     Raw<T> held[HELD];
     auto fetch = [&](long long r, int p) {
         int pack = columns.pack(p);
@@ -72,39 +70,34 @@ __global__ void __launch_bounds__(THREADS)
         T* row = logits + r * stride;
         int target = targets[r];
         bool counts = is_counted(target, vocabulary);
-        float of_target[1] = {counts ? to_math(row[target]) : 0.0f}, z[N];
-        Powers<CAPPED> powers(cap);
+        float of_target = counts ? to_math(row[target]) : 0.0f, z[N];
+        Powers<T, CAPPED> powers(bounds);
 #pragma unroll
         for (int p = 0; p < KEPT; ++p) {
             if (columns.pack(p) >= columns.packs) continue;
             cells_of(z, held[p]);
-            bounds.bound(z);
             powers.take(z);
         }
         for (int p = columns.pack(KEPT); p < columns.packs; p += THREADS) {
             load_cells<N>(z, row + p * 1ll * N);
-            bounds.bound(z);
             powers.take(z);
         }
         float one[1];
         if (int c = columns.single(); c < vocabulary) {
             one[0] = to_math(row[c]);
-            bounds.bound(one);
             powers.take(one);
         }
         // Its barriers are also between what threads have read of the row and what they store.
         float lse = powers.template over_block<THREADS>();
 
-        bounds.bound(of_target);
-        if (threadIdx.x == 0) row_losses[r] = counts ? lse - of_target[0] + z_loss * lse * lse : 0.0f;
-        float by = counts ? float(scale * *loss_scale / *count) : 0.0f;
-        Gradient<CAPPED> gradient{bounds.inverse, lse, by * (1.0f + 2.0f * z_loss * lse), by, target};
+        if (threadIdx.x == 0) row_losses[r] = counts ? lse - bounds.bound(of_target) + z_loss * lse * lse : 0.0f;
+        float by = counts ? of_all : 0.0f;
+        Gradient<T, CAPPED> gradient{bounds, lse, by * (1.0f + 2.0f * z_loss * lse), by, target};
 #pragma unroll
         for (int p = 0; p < KEPT; ++p) {
             int pack = columns.pack(p);
             if (pack < columns.packs) {
                 cells_of(z, held[p]);
-                bounds.bound(z);
                 gradient.replace(z, pack * N);
                 store_cells<N>(row + pack * 1ll * N, z);
             }
@@ -112,13 +105,11 @@ __global__ void __launch_bounds__(THREADS)
         }
         for (int p = columns.pack(KEPT); p < columns.packs; p += THREADS) {
             load_cells<N>(z, row + p * 1ll * N);
-            bounds.bound(z);
             gradient.replace(z, p * N);
             store_cells<N>(row + p * 1ll * N, z);
         }
         for (int c = columns.single(); c < stride; c += THREADS) {
             one[0] = c < vocabulary ? to_math(row[c]) : 0.0f;
-            bounds.bound(one);
             gradient.replace(one, c);
             row[c] = from_math<T>(c < vocabulary ? one[0] : 0.0f);
         }

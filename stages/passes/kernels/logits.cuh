@@ -5,66 +5,81 @@
 
 namespace lab {
 
-constexpr float LOG2E = 1.44269504f, LOWEST = -3.40282347e38f;
+constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f, LOWEST = -3.40282347e38f;
 
 // ANCHOR: cap
-// z of logits. Where all of a pack are within half of the cap, tanh(y) / y is a polynomial in y², off by 6e-8 of
-// itself: six instructions, where a power and a reciprocal would keep the special function units busy for eight.
+// z of logits, and exponentials of it. Where all of a pack are within half of the cap, tanh(y) / y is a polynomial in y², off by
+// 6e-8 of itself: six instructions, where a power and a reciprocal would keep the special function units busy for eight.
 template <class T, bool CAPPED> struct Cap {
-    float cap, inverse, a[4];
+    float cap, inverse, a[4];  // times log₂ e
 
     __device__ __forceinline__ explicit Cap(float cap) : cap(cap), inverse(1.0f / cap) {
         constexpr float OF_Y[4] = {-0.33333311f, 0.13330476f, -0.053387111f, 0.017988744f};
-        float power = 1;
+        float power = LOG2E;
 #pragma unroll
         for (int k = 0; k < 4; ++k) a[k] = OF_Y[k] * (power *= inverse * inverse);
     }
 
-    template <int N> __device__ __forceinline__ void bound(float (&x)[N]) const {
-        if constexpr (!CAPPED) return;
-        if constexpr (sizeof(T) == sizeof(float)) {
-#pragma unroll
-            for (int i = 0; i < N; ++i) x[i] = cap * tanhf(x[i] * inverse);
-            return;
-        }
+    template <int N> __device__ __forceinline__ bool are_small(const float (&x)[N]) const {
+        if constexpr (sizeof(T) == sizeof(float)) return false;
         float largest = fabsf(x[0]);
 #pragma unroll
         for (int i = 1; i < N; ++i) largest = fmaxf(largest, fabsf(x[i]));
-        if (largest <= 0.5f * cap) {
+        return largest <= 0.5f * cap;
+    }
+    // (z log₂ e / x − log₂ e) / w, w being x².
+    __device__ __forceinline__ float series(float w) const { return a[0] + w * (a[1] + w * (a[2] + w * a[3])); }
+    __device__ __forceinline__ float tangent(float x) const {
+        float y = x * inverse;
+        return cap * (sizeof(T) == sizeof(float) ? tanhf(y) : quick_tangent(y));
+    }
+
+    __device__ __forceinline__ float bound(float x) const {
+        if constexpr (!CAPPED) return x;
+        float cells[1] = {x}, w = x * x;
+        return are_small(cells) ? x + x * w * LN2 * series(w) : tangent(x);
+    }
+
+    // f(i, exp(z_i − offset), (z_i / cap)²). With a cap both are small, and z log₂ e − offset log₂ e is one instruction; else the
+    // difference comes first: it is exact where z is the maximum, however large.
+    template <int N, class F>
+    __device__ __forceinline__ void for_each_power(const float (&x)[N], float offset, F f) const {
+        float by = offset * LOG2E, of_square = inverse * inverse * (LN2 * LN2);
+        if constexpr (!CAPPED) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) f(i, power_of_two((x[i] - offset) * LOG2E), 0.0f);
+        } else if (are_small(x)) {
 #pragma unroll
             for (int i = 0; i < N; ++i) {
-                float w = x[i] * x[i];
-                x[i] += x[i] * w * (a[0] + w * (a[1] + w * (a[2] + w * a[3])));
+                float w = x[i] * x[i], ratio = fmaf(w, series(w), LOG2E);
+                f(i, power_of_two(fmaf(x[i], ratio, -by)), ratio * ratio * (w * of_square));
             }
         } else {
 #pragma unroll
-            for (int i = 0; i < N; ++i) x[i] = cap * quick_tangent(x[i] * inverse);
+            for (int i = 0; i < N; ++i) {
+                float z = tangent(x[i]), t = z * inverse;
+                f(i, power_of_two(fmaf(z, LOG2E, -by)), t * t);
+            }
         }
     }
 };
 // ANCHOR_END: cap
 
-// exp(z − offset). With a cap both are small, and z log₂ e − offset log₂ e is one instruction; else the difference
-// comes first: it is exact where z is the maximum, however large.
-template <bool CAPPED> __device__ __forceinline__ float power(float z, float offset) {
-    return power_of_two(CAPPED ? fmaf(z, LOG2E, -offset * LOG2E) : (z - offset) * LOG2E);
-}
-
 // Σ exp(z − offset) of what this thread has seen. Without a cap `offset` is the maximum so far. It begins at the
 // lowest finite number: −∞, a mask, adds nothing then, where exp(−∞ − (−∞)) would be NaN.
-template <bool CAPPED> struct Powers {
+template <class T, bool CAPPED> struct Powers {
+    const Cap<T, CAPPED>& cap;
     float offset, sum = 0;
-    __device__ __forceinline__ explicit Powers(float cap) : offset(CAPPED ? cap : LOWEST) {}
+    __device__ __forceinline__ explicit Powers(const Cap<T, CAPPED>& cap) : cap(cap), offset(CAPPED ? cap.cap : LOWEST) {}
 
-    template <int N> __device__ __forceinline__ void take(const float (&z)[N]) {
+    template <int N> __device__ __forceinline__ void take(const float (&x)[N]) {
         if constexpr (!CAPPED) {
             float largest = offset;
 #pragma unroll
-            for (int i = 0; i < N; ++i) largest = fmaxf(largest, z[i]);
+            for (int i = 0; i < N; ++i) largest = fmaxf(largest, x[i]);
             if (largest != offset) sum *= power_of_two((offset - largest) * LOG2E), offset = largest;
         }
-#pragma unroll
-        for (int i = 0; i < N; ++i) sum += power<CAPPED>(z[i], offset);
+        cap.for_each_power(x, offset, [&](int, float power, float) { sum += power; });
     }
 
     // lse, in every thread.
@@ -82,21 +97,22 @@ __device__ __forceinline__ bool is_counted(int target, int vocabulary) {
     return target >= 0 && target < vocabulary;
 }
 
-// What a row's gradient is made of: from z to the gradient of the logits of columns c, c + 1, …
-template <bool CAPPED> struct Gradient {
-    float inverse, lse, of_power, scale;
+// What a row's gradient is made of: from logits of columns c, c + 1, … to the gradient of these.
+template <class T, bool CAPPED> struct Gradient {
+    const Cap<T, CAPPED>& cap;
+    float lse, of_power, scale;
     int target;
-    template <int N> __device__ __forceinline__ void replace(float (&z)[N], int c) const {
-        float of_target = unsigned(target - c) < N ? scale : 0.0f;
+    template <int N> __device__ __forceinline__ void replace(float (&x)[N], int c) const {
+        float own[N];
+        cap.for_each_power(x, lse, [&](int i, float power, float square) {
+            own[i] = power * fmaf(-of_power, square, of_power);
+        });
+        if (unsigned(target - c) < N)
+            cap.for_each_power(x, lse, [&](int i, float, float square) {
+                if (c + i == target) own[i] -= scale * (1.0f - square);
+            });
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-            float d = power<CAPPED>(z[i], lse) * of_power, t = z[i] * inverse;
-            if (of_target != 0 && c + i == target) d -= of_target;
-            z[i] = CAPPED ? d * (1.0f - t * t) : d;
-        }
-        if (scale != 0) return;
-#pragma unroll
-        for (int i = 0; i < N; ++i) z[i] = 0;  // ignored, whatever its logits are
+        for (int i = 0; i < N; ++i) x[i] = scale != 0 ? own[i] : 0.0f;  // ignored, whatever its logits are
     }
 };
 

@@ -25,12 +25,16 @@ template <int N, class T> __device__ __forceinline__ void load_cells(float (&cel
 template <int N, class T> __device__ __forceinline__ void store_cells(T* to, const float (&cells)[N]) {
     if constexpr (N == 1) {
         *to = from_math<T>(cells[0]);
-    } else if constexpr (sizeof(T) == sizeof(float)) {
-        *reinterpret_cast<uint4*>(to) = {__float_as_uint(cells[0]), __float_as_uint(cells[1]),
-                                         __float_as_uint(cells[2]), __float_as_uint(cells[3])};
-    } else {  // two halves are rounded by one instruction
-        *reinterpret_cast<uint4*>(to) = {two_halves<T>(cells[0], cells[1]), two_halves<T>(cells[2], cells[3]),
-                                         two_halves<T>(cells[4], cells[5]), two_halves<T>(cells[6], cells[7])};
+    } else {
+        unsigned words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if constexpr (sizeof(T) == sizeof(float)) words[i] = __float_as_uint(cells[i]);
+            else words[i] = two_halves<T>(cells[2 * i], cells[2 * i + 1]);  // rounded by one instruction
+        }
+        uint4 pack;
+        memcpy(static_cast<void*>(&pack), words, 16);
+        __stcg(reinterpret_cast<uint4*>(to), pack);  // of an assignment the compiler may make four stores
     }
 }
 

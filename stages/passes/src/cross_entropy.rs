@@ -100,14 +100,11 @@ impl CrossEntropy {
             let capped = i.has("CAPPED", if cap.is_some() { "true" } else { "false" });
             i.has("T", dtype.cpp()) && i.size("N") == pack && capped
         };
-        let holds = |i: &Instance| {
-            let (threads, n) = (i.size("THREADS"), i.size("N"));
-            n == 1 || threads == 1024 || threads * n * HELD >= vocabulary
-        };
-        let mut all = source.instances(name).filter(is_like);
+        let holds = |i: &Instance| i.size("THREADS") * i.size("N") * HELD >= vocabulary;
+        let all = || source.instances(name).filter(is_like);
         let instance = match plan.device().kind() {
-            DeviceKind::Cuda => all.find(holds),
-            DeviceKind::Emulator => all.min_by_key(|i| i.size("THREADS")),
+            DeviceKind::Cuda => all().find(holds).or_else(|| all().last()),
+            DeviceKind::Emulator => all().min_by_key(|i| i.size("THREADS")),
         };
         Ok(plan.device().load(instance.expect("of all types and packs"))?)
     }
@@ -117,16 +114,16 @@ impl CrossEntropy {
         pack(self.dtype, &[self.stride], &[(self.logits, self.dtype)])
     }
 
-    /// The bytes of two rows, where the kernel that holds them in shared memory runs and a block has room for them. On the emulator
-    /// f32 goes by the kernel of the fewest threads.
-    fn bytes_of_ring(&self, device: &Device) -> Option<usize> {
-        const ROOM: usize = 225 << 10; // of 227 KB that a block may have
-        let bytes = 2 * self.stride * self.dtype.size();
+    /// The bytes of a row, where the kernel that holds one in shared memory runs and a multiprocessor has room for two. On the
+    /// emulator f32 goes by the kernel of the fewest threads.
+    fn bytes_of_staged(&self, device: &Device) -> Option<usize> {
+        const ROOM: usize = 225 << 10; // of 228 KB, of which each block takes one and what it has beside its row
+        let bytes = self.stride * self.dtype.size();
         let runs = match device.kind() {
-            DeviceKind::Cuda => kernels::CROSS_ENTROPY_RING.runs_on(&device.facts().arch),
+            DeviceKind::Cuda => kernels::CROSS_ENTROPY_STAGED.runs_on(&device.facts().arch),
             DeviceKind::Emulator => self.dtype != DType::F32,
         };
-        (runs && self.pack() > 1 && bytes <= ROOM).then_some(bytes)
+        (runs && self.pack() > 1 && 2 * bytes <= ROOM).then_some(bytes)
     }
 
     /// Adds the launch that counts the targets that are not ignored: i32 \[1\].
@@ -225,12 +222,12 @@ impl CrossEntropy {
             return Err(Error::bad(format!("scale of {NAME}"), "a finite number", scale));
         }
         let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
-        let ring = self.bytes_of_ring(plan.device());
-        let kernel = match ring {
-            Some(_) => self.load(plan, &kernels::CROSS_ENTROPY_RING, "cross_entropy_ring")?,
+        let staged = self.bytes_of_staged(plan.device());
+        let kernel = match staged {
+            Some(_) => self.load(plan, &kernels::CROSS_ENTROPY_STAGED, "cross_entropy_staged")?,
             None => self.load(plan, &kernels::CROSS_ENTROPY, "cross_entropy")?,
         };
-        let shared = ring.unwrap_or(0);
+        let shared = staged.unwrap_or(0);
         let row_losses = self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows));
         let loss_scale = loss_scale.unwrap_or_else(|| plan.constant(&Tensor::new(&[1], &[1f64])));
         let resident = kernel.resident_blocks(kernel.block()?.threads, shared)? as usize;
