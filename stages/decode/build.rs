@@ -47,6 +47,20 @@ fn main() {
         .filter(|[t, _]| *t != "float")
         .flat_map(|[t, w]| [2, 4, 8].map(|tiles| format!("few_rows_split<{t}, {w}, {tiles}>")))
         .collect();
+    // One row of x or two; the norm; warps, rows of W at a time, steps in flight, blocks of a multiprocessor, and whether the next
+    // launch may begin late.
+    let columns: Vec<_> = TYPES
+        .iter()
+        .filter(|[t, _]| *t != "float")
+        .flat_map(|[t, w]| {
+            let of = move |norm| {
+                ["1, NORM, 16, 4, 2, 2, 1", "2, NORM, 16, 4, 2, 1, 1"].map(|rest| {
+                    format!("few_rows_columns<{t}, {w}, {}>", rest.replace("NORM", norm))
+                })
+            };
+            ["NONE", "RMS", "HEADS"].into_iter().flat_map(of)
+        })
+        .collect();
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &naive)
@@ -59,5 +73,7 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v5_split.cu", &split)
         .needs("sm_90")
+        .kernel("kernels/v6_columns.cu", &columns)
+        .needs("sm_80")
         .build();
 }

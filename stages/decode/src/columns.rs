@@ -1,0 +1,62 @@
+//! The launch of `kernels/v6_columns.cu`.
+
+use lab_device::DType;
+use lab_harness::plan::Slot;
+use lab_harness::{Error, Plan, arguments};
+
+use crate::few_rows::{FewRows, Way};
+
+/// Warps of a block, rows of W at a time, steps of them in flight, and blocks of a multiprocessor: for one row of x, then for two, whose
+/// sums take the registers of a second block.
+const TILINGS: [[usize; 4]; 2] = [[16, 4, 2, 2], [16, 4, 2, 1]];
+
+/// Columns of y of a block at most: their sums lie in its shared memory.
+const MOST_COLUMNS: usize = 512;
+
+impl FewRows<'_> {
+    /// Adds the launch of what fits [`Way::Columns`]; y.
+    pub(crate) fn add_columns(&self, plan: &mut Plan) -> Result<Slot, Error> {
+        let Self { dtype, rows, n, k, x, weight, gated, norm, parts, .. } = *self;
+        let [warps, each, depth, blocks] = TILINGS[rows - 1];
+        let w = if self.scale.is_some() { DType::I8 } else { dtype }.cpp();
+        let name = format!(
+            "few_rows_columns<{}, {w}, {rows}, {}, {warps}, {each}, {depth}, {blocks}, 1>",
+            dtype.cpp(),
+            self.norm_in_kernels()
+        );
+        let kernel = plan.device().kernel(Way::Columns.source(), &name)?;
+        let most = MOST_COLUMNS / if gated { 2 } else { 1 };
+        let shared = |columns: usize| {
+            let sums = columns * rows * (1 + warps * if gated { 2 } else { 1 });
+            let normed = if norm.is_some() { k } else { 0 };
+            (rows * k + normed) * dtype.size() + sums * DType::F32.size()
+        };
+        // All blocks that fit have as many columns; as many of them fit as with the most.
+        let threads = u32::try_from(32 * warps).expect("threads of a block");
+        let fit = kernel.resident_blocks(threads, shared(most))?.max(1) as usize;
+        let useful = (if gated { 2 * n } else { n }).div_ceil(each);
+        let across = fit.min(useful).max(n.div_ceil(most));
+        let launch = kernel.grid([across as u32, 1, 1])?.shared(shared(n.div_ceil(across)));
+
+        let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * n));
+        let has_residual = self.added.is_some();
+        let residual = self.added.unwrap_or_else(|| plan.scratch(dtype, 1));
+        let begin = |part: usize| parts.get(part).copied().unwrap_or(n);
+        let [p1, p2, p3, p4] = [0, 1, 2, 3].map(begin);
+        let scale = self.scale.unwrap_or_else(|| plan.scratch(DType::F32, 1));
+        let eps = norm.map_or(0.0, |norm| norm.eps);
+        let of_heads = norm.and_then(|norm| norm.heads);
+        let width = of_heads.map_or(k, |heads| heads.width);
+        let ogate = of_heads.map_or_else(|| plan.scratch(dtype, 1), |heads| heads.ogate);
+        let norm = norm.map_or_else(|| plan.scratch(dtype, 1), |norm| norm.weight);
+        let bias = self.gates.map_or_else(|| plan.scratch(dtype, 1), |gates| gates.bias);
+        let to = self.gates.map_or_else(|| plan.scratch(DType::F32, 1), |gates| gates.to);
+        let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
+        let all = arguments![
+            weight, scale, x, norm, ogate, bias, residual, y, gates: to, N: n, K: k, D: width,
+            has_residual, gated, eps, heads, cap, p1, p2, p3, p4
+        ];
+        plan.launch(&kernel, launch.overlap_previous(), all)?;
+        Ok(y)
+    }
+}
