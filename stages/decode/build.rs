@@ -47,20 +47,24 @@ fn main() {
         .filter(|[t, _]| *t != "float")
         .flat_map(|[t, w]| [2, 4, 8].map(|tiles| format!("few_rows_split<{t}, {w}, {tiles}>")))
         .collect();
-    // One row of x or two; the norm; warps, rows of W at a time, steps in flight, blocks of a multiprocessor, and whether the next
-    // launch may begin late.
-    let columns: Vec<_> = TYPES
-        .iter()
-        .filter(|[t, _]| *t != "float")
-        .flat_map(|[t, w]| {
-            let of = move |norm| {
-                ["1, NORM, 16, 4, 2, 2, 1", "2, NORM, 16, 4, 2, 1, 1"].map(|rest| {
-                    format!("few_rows_columns<{t}, {w}, {}>", rest.replace("NORM", norm))
+    // One row of x or two, the norm; then warps, rows of W at a time, steps in flight, blocks of a multiprocessor, and how long before
+    // the end the next launch may begin.
+    let walking = |name: &str, tilings: [&str; 2]| -> Vec<String> {
+        let halves = TYPES.iter().filter(|[t, _]| *t != "float");
+        let of = |[t, w]: &[&str; 2]| {
+            ["NONE", "RMS", "HEADS"]
+                .into_iter()
+                .flat_map(|norm| {
+                    [1, 2].map(|rows| {
+                        format!("few_rows_{name}<{t}, {w}, {rows}, {norm}, {}>", tilings[rows - 1])
+                    })
                 })
-            };
-            ["NONE", "RMS", "HEADS"].into_iter().flat_map(of)
-        })
-        .collect();
+                .collect::<Vec<_>>()
+        };
+        halves.flat_map(of).collect()
+    };
+    let columns = walking("columns", ["16, 4, 2, 2, 1", "16, 4, 2, 1, 1"]);
+    let ring = walking("ring", ["16, 2, 5, 2, 1"; 2]);
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &naive)
@@ -74,6 +78,8 @@ fn main() {
         .kernel("kernels/v5_split.cu", &split)
         .needs("sm_90")
         .kernel("kernels/v6_columns.cu", &columns)
+        .needs("sm_80")
+        .kernel("kernels/v7_ring.cu", &ring)
         .needs("sm_80")
         .build();
 }

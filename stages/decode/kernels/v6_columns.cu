@@ -18,162 +18,10 @@
 //
 // weight: N x K, or 2 N x K; scale: one for each of its rows; x: R x K; norm: K; ogate (o): R x K; residual: R x N; y: R x N, in
 // parts (cell_of). K is a multiple of 16; R is ROWS.
+#include "columns.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
-#include "normed_rows.cuh"
 
 using namespace lab;
-
-constexpr int LEAST = 64;  // packs of a slice, where a row has so many
-
-// Byte i of a word whose sign bits are turned, as a signed number: signed_byte, but one permutation brings the byte to its place.
-__device__ __forceinline__ float turned_byte(unsigned turned, int i) {
-#ifdef LAB_EMULATOR
-    return signed_byte(turned ^ 0x80808080u, i);
-#else
-    return __uint_as_float(__byte_perm(turned, 0x4b000000u, 0x7540u + i)) - 8388736.0f;
-#endif
-}
-
-// The numbers of a word of W, or of x.
-template <class W> __device__ __forceinline__ void widen_word(float* v, unsigned word) {
-    if constexpr (is_int8<W>) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) v[i] = turned_byte(word ^ 0x80808080u, i);
-    } else if constexpr (is_bf16<W>) {  // the upper half of a float
-        v[0] = __uint_as_float(word << 16), v[1] = __uint_as_float(word & 0xffff0000u);
-    } else {
-        W two[2];
-        memcpy(static_cast<void*>(two), &word, 4);
-        v[0] = to_math(two[0]), v[1] = to_math(two[1]);
-    }
-}
-
-// Adds up V values over the lanes of a warp: lane l gets the sum of value l / (32 / V). Each value is added as by a butterfly, in
-// the same order for any V.
-template <int V> __device__ __forceinline__ float add_lanes(float (&v)[V]) {
-    int lane = threadIdx.x % 32, d = 16;
-#pragma unroll
-    for (int half = V / 2; half > 0; half /= 2, d /= 2)
-#pragma unroll
-        for (int i = 0; i < half; ++i) {
-            bool upper = lane & d;
-            float given = upper ? v[i] : v[i + half];
-            v[i] = (upper ? v[i + half] : v[i]) + __shfl_xor_sync(0xffffffffu, given, d);
-        }
-#pragma unroll
-    for (; d > 0; d /= 2) v[0] += __shfl_xor_sync(0xffffffffu, v[0], d);
-    return v[0];
-}
-
-// ANCHOR: share
-// What a warp has of its block's rows of W: a slice of the columns, EACH rows at a time. Row i of the block is row i of
-// W from `first` on; gated, rows of gate and of up take turns.
-template <class W, int WARPS, int EACH> struct Share {
-    static constexpr int E = OF_PACK<W>, STEP = 32 * E;
-    int first, columns, rows;     // of the block: columns of y, and rows of W
-    int slices, slice, group;     // of a row; this warp's; its group's number
-    int begin, end, turns;        // this lane's first column, the end of the slice, steps of a row
-    int batch;                    // rows between two turns of a group
-    long long odd, pair;          // from an even row to the next, and to the one behind it
-
-    __device__ __forceinline__ Share(int N, int K, int gated) {
-        first = static_cast<int>(1ll * N * blockIdx.x / gridDim.x);
-        columns = static_cast<int>(1ll * N * (blockIdx.x + 1) / gridDim.x) - first;
-        rows = gated ? 2 * columns : columns;
-        int warp = threadIdx.x / 32, packs = K / E;
-        slices = WARPS;
-        while (slices > 1 && packs < LEAST * slices) slices /= 2;
-        slice = warp % slices, group = warp / slices;
-        int own = ((packs + slices - 1) / slices + 7) / 8 * 8;  // packs of a slice: whole lines of 128 bytes
-        begin = (slice * own + static_cast<int>(threadIdx.x) % 32) * E, end = min((slice + 1) * own * E, K);
-        turns = (own + 31) / 32;
-        batch = WARPS / slices * EACH;
-        odd = gated ? 1ll * N * K : K, pair = gated ? K : 2ll * K;
-    }
-    __device__ __forceinline__ int steps() const {
-        int left = rows - group * EACH;
-        return left > 0 ? (left + batch - 1) / batch * turns : 0;
-    }
-};
-
-// Where a lane is on its way through its packs.
-template <class W, int WARPS, int EACH> struct Place {
-    using Own = Share<W, WARPS, EACH>;
-    int row, k, turn = 0;
-
-    __device__ __forceinline__ explicit Place(const Own& own) : row(own.group * EACH), k(own.begin) {}
-    // Whether the next step is of other rows.
-    __device__ __forceinline__ bool advance(const Own& own) {
-        k += Own::STEP;
-        if (++turn < own.turns) return false;
-        turn = 0, k = own.begin, row += own.batch;
-        return true;
-    }
-};
-
-// The same of loads, which are ahead.
-template <class W, int WARPS, int EACH> struct Loads {
-    using Own = Share<W, WARPS, EACH>;
-    Place<W, WARPS, EACH> place;
-    const W* at;
-    long long back;  // from behind the last step of some rows to the first of the next
-
-    __device__ __forceinline__ Loads(const W* weight, const Own& own)
-        : place(own), at(weight + (1ll * place.row / 2 * own.pair + own.begin)),
-          back(own.batch / 2 * own.pair - 1ll * own.turns * Own::STEP) {}
-    // Its packs of EACH rows, but for rows past the end and columns past those of the slice: nobody multiplies these.
-    __device__ __forceinline__ void next(uint4 (&raw)[EACH], const Own& own) {
-        bool inside = place.k < own.end;
-#pragma unroll
-        for (int j = 0; j < EACH; ++j)
-            if (inside && place.row + j < own.rows) raw[j] = load_once(at + (j / 2 * own.pair + j % 2 * own.odd));
-        at += Own::STEP;
-        if (place.advance(own)) at += back;
-    }
-};
-// ANCHOR_END: share
-
-// sum[j][r] += W z over a lane's pack of each of EACH rows. `z` is its column of the first row of z. Eight numbers of z are in
-// registers at a time.
-template <class W, int EACH, int ROWS, class T>
-__device__ __forceinline__ void multiply_packs(float (&sum)[EACH * ROWS], const uint4 (&raw)[EACH], const T* z, int K) {
-    constexpr int OF_WORD = 4 / sizeof(W), CHUNK = 8 / ROWS, WORDS = CHUNK / OF_WORD;  // columns of a word and of a chunk
-#pragma unroll
-    for (int c = 0; c < OF_PACK<W> / CHUNK; ++c) {
-        float v[ROWS][CHUNK];
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            unsigned words[CHUNK / 2];
-            memcpy(words, __builtin_assume_aligned(z + r * K + c * CHUNK, sizeof(words)), sizeof(words));
-#pragma unroll
-            for (int i = 0; i < CHUNK / 2; ++i) widen_word<T>(v[r] + 2 * i, words[i]);
-        }
-#pragma unroll
-        for (int j = 0; j < EACH; ++j) {
-            unsigned all[4] = {raw[j].x, raw[j].y, raw[j].z, raw[j].w};
-            float w[CHUNK];
-#pragma unroll
-            for (int i = 0; i < WORDS; ++i) widen_word<W>(w + i * OF_WORD, all[c * WORDS + i]);
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-                for (int i = 0; i < CHUNK; ++i) sum[j * ROWS + r] += w[i] * v[r][i];
-        }
-    }
-}
-
-// The sums of all rows of a block: `room` of each slice. Row i has those of its ROWS products from ROWS i on.
-struct BlockSums {
-    float* sums;
-    int room, slices;
-
-    // In the order of the slices.
-    __device__ __forceinline__ float all(int e) const {
-        float sum = 0;
-        for (int s = 0; s < slices; ++s) sum += sums[s * room + e];
-        return sum;
-    }
-};
 
 // ANCHOR: columns
 template <class T, class W, int ROWS, Norm NORM, int WARPS, int EACH, int DEPTH, int BLOCKS, int LATE>
@@ -182,24 +30,20 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
                      const T* ogate, const T* __restrict__ bias, const T* residual, T* y, float* gates, int N, int K, int D,
                      int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4) {
     constexpr int THREADS = 32 * WARPS;
-    DYNAMIC_SHARED(T, z);  // [ROWS, K]; behind it the norm's weight, the sums, and what is added to them
+    DYNAMIC_SHARED(T, z);  // [ROWS, K]; behind it the norm's weight, and the sums
     Share<W, WARPS, EACH> own(N, K, gated);
     T* own_norm = z + ROWS * K;
-    BlockSums sums{reinterpret_cast<float*>(own_norm + (NORM == NONE ? 0 : K)), own.rows * ROWS, own.slices};
-    float* added = sums.sums + sums.slices * sums.room;
-    weight += 1ll * own.first * K;
+    BlockSums<ROWS> sums(own_norm + (NORM == NONE ? 0 : K), own);
 
     if (!LATE) griddep_launch_dependents();
-    Loads<W, WARPS, EACH> ahead(weight, own);
+    Loads<W, WARPS, EACH> ahead(weight + 1ll * own.first * K, own);
     uint4 raw[DEPTH][EACH] = {};
+    auto ask = [&](int d) { ahead.next(own, [&](int j, const W* from) { raw[d][j] = load_once(from); }); };
 #pragma unroll
-    for (int d = 0; d < DEPTH; ++d) ahead.next(raw[d], own);
+    for (int d = 0; d < DEPTH; ++d) ask(d);
     // W is nobody's result: it is on its way before x is there.
     bring_rows<NORM, ROWS, THREADS>(z, own_norm, x, norm, ogate, eps, K, D);
-    if (has_residual)
-#pragma unroll 1
-        for (int e = threadIdx.x; e < own.columns * ROWS; e += THREADS)
-            added[e] = to_math(residual[1ll * (e % ROWS) * N + own.first + e / ROWS]);
+    if (has_residual) sums.template bring_added<THREADS>(residual, own, N);
     __syncthreads();  // z is there
 
     int steps = own.steps();
@@ -207,33 +51,20 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     Place<W, WARPS, EACH> here(own);
 #pragma unroll 1
     for (int s = 0; s < steps; s += DEPTH) {
-        if (LATE && s + DEPTH >= steps) griddep_launch_dependents();
+        if (LATE && s + LATE * DEPTH >= steps) griddep_launch_dependents();
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d) {
             if (s + d >= steps) break;
             if (here.k < own.end) multiply_packs<W, EACH, ROWS>(sum, raw[d], z + here.k, K);
-            ahead.next(raw[d], own);
+            ask(d);
             int row = here.row;
             if (!here.advance(own)) continue;
-            constexpr int V = EACH * ROWS;
-            float all = add_lanes<V>(sum);
-            int lane = threadIdx.x % 32, v = lane / (32 / V);
-            if (lane % (32 / V) == 0 && row + v / ROWS < own.rows) sums.sums[own.slice * sums.room + row * ROWS + v] = all;
+            sums.put(own, row, sum);
 #pragma unroll
-            for (int i = 0; i < V; ++i) sum[i] = 0;
+            for (int i = 0; i < EACH * ROWS; ++i) sum[i] = 0;
         }
     }
     __syncthreads();  // the sums of all slices are there
-
-#pragma unroll 1
-    for (int e = threadIdx.x; e < own.columns * ROWS; e += THREADS) {
-        int c = e / ROWS, r = e % ROWS, n = own.first + c;
-        float total = sums.all(gated ? 2 * c * ROWS + r : e) * scale_of<W>(scale, n);
-        if (gated) total *= quick_sigmoid(total) * sums.all((2 * c + 1) * ROWS + r) * scale_of<W>(scale, N + n);
-        if (has_residual) total += added[e];
-        int gate = n - p4;
-        if (!heads || gate < 0) y[cell_of(r, n, ROWS, heads ? p4 : N, p1, p2, p3, p4)] = from_math<T>(total);
-        else if (gate < 2 * heads) gates[(gate / heads * ROWS + r) * heads + gate % heads] = cap * tanhf((total + to_math(bias[gate])) / cap);
-    }
+    store_columns<W, ROWS, THREADS>(sums, own, scale, has_residual, gated, Columns<T>{y, gates, bias, N, heads, cap, p1, p2, p3, p4});
 }
 // ANCHOR_END: columns

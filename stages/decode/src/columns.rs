@@ -1,4 +1,4 @@
-//! The launch of `kernels/v6_columns.cu`.
+//! The launches of `kernels/v6_columns.cu` and `kernels/v7_ring.cu`.
 
 use lab_device::DType;
 use lab_harness::plan::Slot;
@@ -6,34 +6,64 @@ use lab_harness::{Error, Plan, arguments};
 
 use crate::few_rows::{FewRows, Way};
 
-/// Warps of a block, rows of W at a time, steps of them in flight, and blocks of a multiprocessor: for one row of x, then for two, whose
-/// sums take the registers of a second block.
-const TILINGS: [[usize; 4]; 2] = [[16, 4, 2, 2], [16, 4, 2, 1]];
+/// How a kernel is instantiated.
+#[derive(Clone, Copy)]
+struct Tiling {
+    /// Warps of a block.
+    warps: usize,
+    /// Rows of W at a time.
+    each: usize,
+    /// Steps of so many rows in flight.
+    depth: usize,
+    /// Blocks that fit a multiprocessor by their registers.
+    blocks: usize,
+    /// Rounds of `depth` steps before the end from which on the next launch may begin; 0: from the beginning.
+    late: usize,
+    /// Whether there is one block a multiprocessor, beside which there is room for one of the next launch.
+    alone: bool,
+}
+
+impl Tiling {
+    fn of(way: Way, rows: usize) -> Self {
+        match (way, rows) {
+            (Way::Ring, _) => {
+                Self { warps: 16, each: 2, depth: 5, blocks: 2, late: 1, alone: true }
+            }
+            (_, 1) => Self { warps: 16, each: 4, depth: 2, blocks: 2, late: 1, alone: false },
+            // The sums of two rows of x take the registers of a second block.
+            _ => Self { warps: 16, each: 4, depth: 2, blocks: 1, late: 1, alone: false },
+        }
+    }
+}
 
 /// Columns of y of a block at most: their sums lie in its shared memory.
 const MOST_COLUMNS: usize = 512;
 
 impl FewRows<'_> {
-    /// Adds the launch of what fits [`Way::Columns`]; y.
-    pub(crate) fn add_columns(&self, plan: &mut Plan) -> Result<Slot, Error> {
+    /// Adds the launch of what fits [`Way::Columns`] or [`Way::Ring`], by this one; y.
+    pub(crate) fn add_columns(&self, plan: &mut Plan, way: Way) -> Result<Slot, Error> {
         let Self { dtype, rows, n, k, x, weight, gated, norm, parts, .. } = *self;
-        let [warps, each, depth, blocks] = TILINGS[rows - 1];
+        let Tiling { warps, each, depth, blocks, late, alone } = Tiling::of(way, rows);
         let w = if self.scale.is_some() { DType::I8 } else { dtype }.cpp();
         let name = format!(
-            "few_rows_columns<{}, {w}, {rows}, {}, {warps}, {each}, {depth}, {blocks}, 1>",
+            "few_rows_{}<{}, {w}, {rows}, {}, {warps}, {each}, {depth}, {blocks}, {late}>",
+            if way == Way::Ring { "ring" } else { "columns" },
             dtype.cpp(),
             self.norm_in_kernels()
         );
-        let kernel = plan.device().kernel(Way::Columns.source(), &name)?;
+        let kernel = plan.device().kernel(way.source(), &name)?;
         let most = MOST_COLUMNS / if gated { 2 } else { 1 };
         let shared = |columns: usize| {
             let sums = columns * rows * (1 + warps * if gated { 2 } else { 1 });
             let normed = if norm.is_some() { k } else { 0 };
-            (rows * k + normed) * dtype.size() + sums * DType::F32.size()
+            let ring = if way == Way::Ring { warps * 32 * each * depth * 16 } else { 0 };
+            ring + (rows * k + normed) * dtype.size() + sums * DType::F32.size()
         };
         // All blocks that fit have as many columns; as many of them fit as with the most.
         let threads = u32::try_from(32 * warps).expect("threads of a block");
-        let fit = kernel.resident_blocks(threads, shared(most))?.max(1) as usize;
+        let fit = kernel.resident_blocks(threads, shared(most))?.max(1);
+        let multiprocessors = plan.device().facts().multiprocessors;
+        let fit = if alone { fit.min(multiprocessors) } else { fit } as usize;
         let useful = (if gated { 2 * n } else { n }).div_ceil(each);
         let across = fit.min(useful).max(n.div_ceil(most));
         let launch = kernel.grid([across as u32, 1, 1])?.shared(shared(n.div_ceil(across)));

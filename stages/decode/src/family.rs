@@ -236,6 +236,23 @@ pub static COLUMNS_INT8: FewRowsVersion = FewRowsVersion {
     way: Way::Columns,
 };
 
+/// Weights wait in shared memory.
+pub static RING: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v7_ring",
+        parent: Some("v6_columns"),
+        change: "weights wait in shared memory: blocks of two launches fit a multiprocessor side by side",
+        ..COLUMNS.info
+    },
+    way: Way::Ring,
+};
+
+/// v7 of int8.
+pub static RING_INT8: FewRowsVersion = FewRowsVersion {
+    info: Info { name: "v7_ring_int8", parent: Some("v7_ring"), ..COLUMNS_INT8.info },
+    way: Way::Ring,
+};
+
 const LARGEST: usize = 1 << 24;
 
 const fn dims(most: usize) -> [Dim; 3] {
@@ -302,7 +319,7 @@ impl Version for FewRowsVersion {
             [4, 16, 2064],
             [16, 48, 528],
         ];
-        if self.way == Way::Columns {
+        if self.way.keeps_x() {
             all.retain(|[r, ..]| *r <= 2);
             // A slice of 11 warps' worth that ends within a lane's turn; more rows of W than one block may have; slices of several steps.
             all.extend([[2, 33, 1040], [2, 1500, 48], [1, 9, 10944], [2, 70, 2064], [1, 17, 4096]]);

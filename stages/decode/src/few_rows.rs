@@ -26,6 +26,8 @@ pub enum Way {
     Split,
     /// A warp walks down its columns of W: for one row or two, whose bits are the same. It may norm x itself.
     Columns,
+    /// The same, whose weights wait in shared memory, so that two launches fit side by side.
+    Ring,
 }
 
 impl Way {
@@ -38,12 +40,13 @@ impl Way {
             Self::Persistent => &kernels::V4_PERSISTENT,
             Self::Split => &kernels::V5_SPLIT,
             Self::Columns => &kernels::V6_COLUMNS,
+            Self::Ring => &kernels::V7_RING,
         }
     }
 
     pub(crate) fn most_rows(self) -> usize {
         match self {
-            Self::Columns => 2,
+            Self::Columns | Self::Ring => 2,
             _ if self.is_of_halves() => MOST_ROWS,
             _ => 16,
         }
@@ -51,12 +54,17 @@ impl Way {
 
     /// Whether it takes halves only, and has SwiGLU.
     pub(crate) fn is_of_halves(self) -> bool {
-        [Self::Mma, Self::Persistent, Self::Split, Self::Columns].contains(&self)
+        [Self::Mma, Self::Persistent, Self::Split, Self::Columns, Self::Ring].contains(&self)
     }
 
     /// Whether x may be normed on the way.
     pub(crate) fn norms(self) -> bool {
-        [Self::Persistent, Self::Columns].contains(&self)
+        [Self::Persistent, Self::Columns, Self::Ring].contains(&self)
+    }
+
+    /// Whether all of x lies in a block's shared memory.
+    pub(crate) fn keeps_x(self) -> bool {
+        [Self::Columns, Self::Ring].contains(&self)
     }
 }
 
@@ -182,7 +190,7 @@ impl FewRows<'_> {
             Way::Naive => format!("few_rows_naive<{t}>"),
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
-            Way::Columns => return self.add_columns(plan),
+            Way::Columns | Way::Ring => return self.add_columns(plan, way),
             Way::Split => {
                 format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)
             }
@@ -207,7 +215,7 @@ impl FewRows<'_> {
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
             // Eight blocks for eight tiles.
             Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
-            Way::Columns => unreachable!("it is added by itself"),
+            Way::Columns | Way::Ring => unreachable!("it is added by itself"),
         };
         let down = if way == Way::Naive { rows } else { 1 };
         // Blocks that stay are as many as fit.
@@ -295,7 +303,7 @@ impl FewRows<'_> {
         if !any || !(1..=way.most_rows()).contains(&rows) {
             return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
         }
-        if way == Way::Columns && rows * k > MOST_NORMED {
+        if way.keeps_x() && rows * k > MOST_NORMED {
             let expected = format!("{MOST_NORMED} elements of all rows at most, by {way:?}");
             return Err(Error::bad(of("x"), expected, rows * k));
         }
@@ -334,11 +342,7 @@ impl FewRows<'_> {
         }
         if let Some(GateColumns { heads, cap, .. }) = gates {
             let columns = parts.get(3).map_or(0, |begin| n.saturating_sub(*begin));
-            if ![Way::Persistent, Way::Split, Way::Columns].contains(&way)
-                || gated
-                || heads == 0
-                || columns < 2 * heads
-            {
+            if !way.norms() && way != Way::Split || gated || heads == 0 || columns < 2 * heads {
                 let expected = "two columns a head in the fifth part of y, by Persistent, Split or Columns, not gated";
                 return Err(Error::bad(of("gates"), expected, format!("{heads} heads by {way:?}")));
             }
