@@ -79,6 +79,7 @@ fn main() {
         .needs("sm_90")
         .kernel("kernels/v6_columns.cu", &columns)
         .needs("sm_80")
+        .spills(16) // of places, with the norm of heads
         .kernel("kernels/v7_ring.cu", &ring)
         .needs("sm_80")
         .build();

@@ -58,17 +58,17 @@ template <class W, int WARPS, int EACH> struct Share {
     long long odd, pair;          // from an even row to the next, and to the one behind it
 
     __device__ __forceinline__ Share(int N, int K, int gated) {
-        first = static_cast<int>(1ll * N * blockIdx.x / gridDim.x);
-        columns = static_cast<int>(1ll * N * (blockIdx.x + 1) / gridDim.x) - first;
+        // The first blocks have a column more, where N is no multiple of them.
+        unsigned blocks = gridDim.x, block = blockIdx.x, each = static_cast<unsigned>(N) / blocks, more = N - each * blocks;
+        first = static_cast<int>(block * each + min(block, more)), columns = static_cast<int>(each + (block < more));
         rows = gated ? 2 * columns : columns;
-        int warp = threadIdx.x / 32, packs = K / E;
-        slices = WARPS;
-        while (slices > 1 && packs < LEAST * slices) slices /= 2;
-        slice = warp % slices, group = warp / slices;
-        int own = ((packs + slices - 1) / slices + 7) / 8 * 8;  // packs of a slice: whole lines of 128 bytes
+        int warp = threadIdx.x / 32, packs = K / E, log = 0;
+        while (1 << (log + 1) <= WARPS && packs >= LEAST << (log + 1)) ++log;
+        slices = 1 << log, slice = warp & (slices - 1), group = warp >> log;
+        int own = (((packs + slices - 1) >> log) + 7) / 8 * 8;  // packs of a slice: whole lines of 128 bytes
         begin = (slice * own + static_cast<int>(threadIdx.x) % 32) * E, end = min((slice + 1) * own * E, K);
         turns = (own + 31) / 32;
-        batch = WARPS / slices * EACH;
+        batch = (WARPS >> log) * EACH;
         odd = gated ? 1ll * N * K : K, pair = gated ? K : 2ll * K;
     }
     __device__ __forceinline__ int steps() const {

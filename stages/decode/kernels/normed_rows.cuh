@@ -61,48 +61,46 @@ __device__ __forceinline__ void norm_rows(T* z, const T* weight, float (&squares
     }
 }
 
-// z = σ(o) ⊙ the layer norm of each head of x ⊙ w. A warp has a head of a row at a time, a lane at most two packs of it.
+// z = σ(o) ⊙ the layer norm of each head of z ⊙ w. A warp has a head of a row at a time, a lane at most two packs of it.
 template <int ROWS, int THREADS, class T>
-__device__ __forceinline__ void norm_heads(T* z, const T* x, const T* ogate, const T* weight, float eps, int K, int D) {
+__device__ __forceinline__ void norm_heads(T* z, const T* ogate, const T* weight, float eps, int K, int D) {
     constexpr int E = Pack<T>::N;
     int lane = threadIdx.x % 32, heads = K / D;
 #pragma unroll 1
     for (int n = threadIdx.x / 32; n < ROWS * heads; n += THREADS / 32) {
         int first = n % heads * D, at = n / heads * K + first;
-        Pack<T> v[2];
-        Raw<T> o[2];
         float mean = 0, squares = 0;
+#pragma unroll 1
+        for (int k = lane * E; k < D; k += 32 * E) {
+            Pack<T> v = load_pack(z + at + k);
 #pragma unroll
-        for (int p = 0; p < 2; ++p) {
-            int k = (p * 32 + lane) * E;
-            if (k < D) v[p] = load_pack(x + at + k), o[p] = load_raw(ogate + at + k);
-#pragma unroll
-            for (int i = 0; i < E; ++i) mean += k < D ? v[p].v[i] : 0.0f;
+            for (int i = 0; i < E; ++i) mean += v.v[i];
         }
         mean = warp_reduce(mean, Add{}) / D;
+#pragma unroll 1
+        for (int k = lane * E; k < D; k += 32 * E) {
+            Pack<T> v = load_pack(z + at + k);
 #pragma unroll
-        for (int p = 0; p < 2; ++p)
-#pragma unroll
-            for (int i = 0; i < E; ++i) {
-                if ((p * 32 + lane) * E >= D) break;
-                v[p].v[i] -= mean;
-                squares += v[p].v[i] * v[p].v[i];
-            }
+            for (int i = 0; i < E; ++i) squares += (v.v[i] - mean) * (v.v[i] - mean);
+        }
         float rstd = 1.0f / sqrtf(warp_reduce(squares, Add{}) / D + eps);
+#pragma unroll 1
+        for (int k = lane * E; k < D; k += 32 * E) {
+            Pack<T> v = load_pack(z + at + k), o = load_pack(ogate + at + k), w = load_pack(weight + first + k);
 #pragma unroll
-        for (int p = 0; p < 2; ++p) {
-            int k = (p * 32 + lane) * E;
-            if (k >= D) break;
-            Pack<T> gate = in_math(o[p]), w = load_pack(weight + first + k);
-#pragma unroll
-            for (int i = 0; i < E; ++i) v[p].v[i] *= rstd * quick_sigmoid(gate.v[i]) * w.v[i];
-            store_pack(z + at + k, v[p]);
+            for (int i = 0; i < E; ++i) v.v[i] = (v.v[i] - mean) * rstd * quick_sigmoid(o.v[i]) * w.v[i];
+            store_pack(z + at + k, v);
         }
     }
 }
 
-// z, once the launch before has ended. The norm's weight is nobody's result: it comes to `own_weight`, K elements of shared memory,
-// before that end. The barrier that others read z behind is the caller's.
+// Elements of shared memory that a norm has behind z: its weight, and behind that the heads' gate.
+template <Norm NORM, int ROWS> __device__ __forceinline__ int of_norm(int K) {
+    return NORM == NONE ? 0 : NORM == RMS ? K : K + ROWS * K;
+}
+
+// z, once the launch before has ended. The norm's weight is nobody's result: it comes to `own_weight` before that end. Both are shared
+// memory. The barrier that others read z behind is the caller's.
 template <Norm NORM, int ROWS, int THREADS, class T>
 __device__ __forceinline__ void bring_rows(T* z, T* own_weight, const T* x, const T* norm, const T* ogate, float eps, int K, int D) {
     constexpr int E = Pack<T>::N;
@@ -110,13 +108,16 @@ __device__ __forceinline__ void bring_rows(T* z, T* own_weight, const T* x, cons
 #pragma unroll 1
         for (int k = threadIdx.x * E; k < K; k += THREADS * E) copy_pack(own_weight + k, norm + k);
     griddep_wait();
+    T* own_gate = own_weight + K;
+    if constexpr (NORM == HEADS)
+#pragma unroll 1
+        for (int k = threadIdx.x * E; k < ROWS * K; k += THREADS * E) copy_pack(own_gate + k, ogate + k);
+    float squares[ROWS] = {};
+    copy_rows<ROWS, THREADS>(z, x, squares, K);
+    if constexpr (NORM == RMS) norm_rows<ROWS, THREADS>(z, own_weight, squares, eps, K);
     if constexpr (NORM == HEADS) {
-        __syncthreads();  // the weight is there
-        norm_heads<ROWS, THREADS>(z, x, ogate, own_weight, eps, K, D);
-    } else {
-        float squares[ROWS] = {};
-        copy_rows<ROWS, THREADS>(z, x, squares, K);
-        if constexpr (NORM == RMS) norm_rows<ROWS, THREADS>(z, own_weight, squares, eps, K);
+        __syncthreads();  // the weight, the gate and x are there
+        norm_heads<ROWS, THREADS>(z, own_gate, own_weight, eps, K, D);
     }
 }
 

@@ -21,11 +21,11 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
                   const T* ogate, const T* __restrict__ bias, const T* residual, T* y, float* gates, int N, int K, int D,
                   int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4) {
     constexpr int THREADS = 32 * WARPS;
-    DYNAMIC_SHARED(uint4, ring);  // [DEPTH, EACH, THREADS]; behind it z [ROWS, K], the norm's weight, and the sums
+    DYNAMIC_SHARED(uint4, ring);  // [DEPTH, EACH, THREADS]; behind it z [ROWS, K], what the norm needs, and the sums
     Share<W, WARPS, EACH> own(N, K, gated);
     T* z = reinterpret_cast<T*>(ring + DEPTH * EACH * THREADS);
     T* own_norm = z + ROWS * K;
-    BlockSums<ROWS> sums(own_norm + (NORM == NONE ? 0 : K), own);
+    BlockSums<ROWS> sums(own_norm + of_norm<NORM, ROWS>(K), own);
 
     if (!LATE) griddep_launch_dependents();
     Loads<W, WARPS, EACH> ahead(weight + 1ll * own.first * K, own);

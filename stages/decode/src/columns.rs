@@ -4,7 +4,7 @@ use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan, arguments};
 
-use crate::few_rows::{FewRows, Way};
+use crate::few_rows::{FewRows, Norm, Way};
 
 /// How a kernel is instantiated.
 #[derive(Clone, Copy)]
@@ -55,7 +55,11 @@ impl FewRows<'_> {
         let most = MOST_COLUMNS / if gated { 2 } else { 1 };
         let shared = |columns: usize| {
             let sums = columns * rows * (1 + warps * if gated { 2 } else { 1 });
-            let normed = if norm.is_some() { k } else { 0 };
+            let normed = match norm {
+                None => 0,
+                Some(Norm { heads: None, .. }) => k,
+                Some(_) => k + rows * k,
+            };
             let ring = if way == Way::Ring { warps * 32 * each * depth * 16 } else { 0 };
             ring + (rows * k + normed) * dtype.size() + sums * DType::F32.size()
         };
