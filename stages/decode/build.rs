@@ -73,13 +73,16 @@ fn main() {
         .kernel("kernels/dequantize.cu", &to)
         .kernel("kernels/v3_mma.cu", &mma)
         .needs("sm_80")
+        .spills(8) // of 32 rows of x
         .kernel("kernels/v4_persistent.cu", &persistent)
         .needs("sm_80")
+        .spills(4) // of 16 rows of x with int8
         .kernel("kernels/v5_split.cu", &split)
         .needs("sm_90")
+        .spills(16) // of 64 rows of x
         .kernel("kernels/v6_columns.cu", &columns)
         .needs("sm_80")
-        .spills(16) // of places, with the norm of heads
+        .spills(8) // of places, with the norm of heads
         .kernel("kernels/v7_ring.cu", &ring)
         .needs("sm_80")
         .build();
