@@ -47,6 +47,24 @@ fn main() {
         .filter(|[t, _]| *t != "float")
         .flat_map(|[t, w]| [2, 4, 8].map(|tiles| format!("few_rows_split<{t}, {w}, {tiles}>")))
         .collect();
+    // One row of x or two, the norm; then warps, rows of W at a time, steps in flight, blocks of a multiprocessor, and how long before
+    // the end the next launch may begin.
+    let walking = |name: &str, tilings: [&str; 2]| -> Vec<String> {
+        let halves = TYPES.iter().filter(|[t, _]| *t != "float");
+        let of = |[t, w]: &[&str; 2]| {
+            ["NONE", "RMS", "HEADS"]
+                .into_iter()
+                .flat_map(|norm| {
+                    [1, 2].map(|rows| {
+                        format!("few_rows_{name}<{t}, {w}, {rows}, {norm}, {}>", tilings[rows - 1])
+                    })
+                })
+                .collect::<Vec<_>>()
+        };
+        halves.flat_map(of).collect()
+    };
+    let columns = walking("columns", ["16, 4, 2, 2, 1", "16, 4, 2, 1, 1"]);
+    let ring = walking("ring", ["16, 2, 5, 2, 1"; 2]);
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &naive)
@@ -55,9 +73,17 @@ fn main() {
         .kernel("kernels/dequantize.cu", &to)
         .kernel("kernels/v3_mma.cu", &mma)
         .needs("sm_80")
+        .spills(8) // of 32 rows of x
         .kernel("kernels/v4_persistent.cu", &persistent)
         .needs("sm_80")
+        .spills(4) // of 16 rows of x with int8
         .kernel("kernels/v5_split.cu", &split)
         .needs("sm_90")
+        .spills(16) // of 64 rows of x
+        .kernel("kernels/v6_columns.cu", &columns)
+        .needs("sm_80")
+        .spills(8) // of places, with the norm of heads
+        .kernel("kernels/v7_ring.cu", &ring)
+        .needs("sm_80")
         .build();
 }

@@ -7,7 +7,7 @@ use lab_harness::{Dims, Plan, Prepared as _, Problem, Tensor, Tensors, run};
 use lab_reference::matmul::matmul;
 
 use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
-use crate::{Dequantize, MMA, MMA_INT8, PERSISTENT, SPLIT, STAGE, quantize_rows};
+use crate::{COLUMNS, Dequantize, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, quantize_rows};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check::new(
@@ -62,10 +62,11 @@ fn a_row_has_the_same_bits_among_any_others(device: &Device) {
         }
         let dtype = *info.dtypes.last().expect("it has types");
         let k = 1296;
-        let all = version.inputs(&problem(dtype, [16, 24, k]));
+        let most = info.dims[0].max.min(16);
+        let all = version.inputs(&problem(dtype, [most, 24, k]));
         let together =
             run(*version, device, &all, &Default::default()).unwrap().remove("y").unwrap();
-        for rows in [1, 2, 5, 9] {
+        for rows in [1, 2, 5, 9].into_iter().filter(|rows| *rows <= most) {
             let mut few = all.clone();
             for (name, columns) in [("x", k), ("residual", 24)] {
                 let bytes = all[name].bytes[..rows * columns * dtype.size()].to_vec();
@@ -95,7 +96,7 @@ fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
     if FewRows::takes(device, DType::F16, [1, 16])[1] {
         // Of clusters only where there are some.
         let both = [(DType::BF16, false), (DType::F16, true)];
-        let mma = [Way::Mma, Way::Persistent, Way::Split];
+        let mma = [Way::Mma, Way::Persistent, Way::Split, Way::Columns, Way::Ring];
         let mma = mma.iter().filter(|way| way.source().runs_on(&device.facts().arch));
         all.extend(mma.flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
     }
@@ -166,9 +167,10 @@ fn rounding(dtype: DType) -> f64 {
 
 /// As the product before a mixer has them: q, k, v, the gate, and two columns a head.
 fn columns_go_to_parts(device: &Device) {
-    let (sizes, parts) = ([3, 59, 144], [16, 32, 37, 55]);
-    let [rows, n, _] = sizes;
+    let parts = [16, 32, 37, 55];
     for way in ways(device) {
+        let sizes = [3.min(way.0.most_rows()), 59, 144];
+        let [rows, n, _] = sizes;
         for parts in [&parts[..], &parts[..1]] {
             let (inputs, w) = operands(way.1, way.2, sizes);
             let y = run_plan(planned(device, way, sizes, false, parts), &inputs).values();
@@ -187,9 +189,13 @@ fn columns_go_to_parts(device: &Device) {
 }
 
 fn gates_and_up_are_one_launch(device: &Device) {
-    for way in ways(device).into_iter().filter(|way| way.0.is_mma()) {
-        for sizes in [[1, 8, 64], [5, 27, 336], [17, 40, 1040]] {
+    for way in ways(device).into_iter().filter(|way| way.0.is_of_halves()) {
+        // The last: more rows of W than a block of Columns has places for, were it alone.
+        for sizes in [[1, 8, 64], [5, 27, 336], [17, 40, 1040], [2, 27, 336], [1, 1100, 32]] {
             let [rows, n, k] = sizes;
+            if rows > way.0.most_rows() {
+                continue;
+            }
             let (inputs, w) = operands(way.1, way.2, [rows, 2 * n, k]);
             let y = run_plan(planned(device, way, sizes, true, &[]), &inputs).values();
             let both = exact(&inputs["x"], &w, 2 * n);
@@ -205,11 +211,12 @@ fn gates_and_up_are_one_launch(device: &Device) {
 
 /// As if a norm stood before the product; with several tiles a block, and gates.
 fn rows_are_normed_on_the_way(device: &Device) {
-    for way in ways(device).into_iter().filter(|way| way.0 == Way::Persistent) {
+    for way in ways(device).into_iter().filter(|way| way.0.norms()) {
         let (_, dtype, int8) = way;
-        for (sizes, gated) in [([1, 40, 64], false), ([5, 1500, 80], false), ([8, 24, 2064], true)]
+        for ([rows, n, k], gated) in
+            [([1, 40, 64], false), ([5, 1500, 80], false), ([8, 24, 2064], true)]
         {
-            let [rows, n, k] = sizes;
+            let rows = rows.min(way.0.most_rows());
             let of_weight = if gated { 2 * n } else { n };
             let (mut inputs, w) = operands(dtype, int8, [rows, of_weight, k]);
             let of = problem(dtype, [rows, n, k]);
@@ -265,17 +272,19 @@ fn rows_are_normed_on_the_way(device: &Device) {
                 if gated { gate / (1.0 + (-gate).exp()) * all[r * of_weight + n + c] } else { gate }
             };
             let expected: Vec<f64> = (0..rows * n).map(cell).collect();
-            assert_close(&format!("{way:?} {sizes:?}"), &y, &expected, 1.5 * rounding(dtype));
+            let what = format!("{way:?} {rows} x {n} x {k}");
+            assert_close(&what, &y, &expected, 1.5 * rounding(dtype));
         }
     }
 }
 
 /// As if the gated norm of heads stood before the product.
 fn heads_are_normed_on_the_way(device: &Device) {
-    for way in ways(device).into_iter().filter(|way| way.0 == Way::Persistent) {
+    for way in ways(device).into_iter().filter(|way| way.0.norms()) {
         let (_, dtype, int8) = way;
         for ([rows, n, k], width) in [([1, 40, 96], 48), ([7, 24, 1024], 512), ([3, 20, 272], 272)]
         {
+            let rows = rows.min(way.0.most_rows());
             let (mut inputs, w) = operands(dtype, int8, [rows, n, k]);
             let of = problem(dtype, [rows, n, k]);
             inputs.insert("norm".into(), of.normal_around(1.0, dtype, 5, &[k]));
@@ -331,10 +340,11 @@ fn heads_are_normed_on_the_way(device: &Device) {
 
 /// Where a tile has columns of the parts before, and where columns behind the gates are nobody's.
 fn gates_are_columns_of_the_product(device: &Device) {
-    for way in ways(device).into_iter().filter(|way| [Way::Persistent, Way::Split].contains(&way.0))
-    {
+    let has = [Way::Persistent, Way::Split, Way::Columns, Way::Ring];
+    for way in ways(device).into_iter().filter(|way| has.contains(&way.0)) {
         let (_, dtype, int8) = way;
-        let ([rows, n, k], heads, cap) = ([3, 59, 96], 5, 1.5);
+        let ([n, k], heads, cap) = ([59, 96], 5, 1.5);
+        let rows = 3.min(way.0.most_rows());
         let parts = [16, 24, 40, 45];
         let (mut inputs, w) = operands(dtype, int8, [rows, n, k]);
         let of = problem(dtype, [rows, n, k]);
@@ -380,19 +390,20 @@ fn gates_are_columns_of_the_product(device: &Device) {
 
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
-    for version in [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT] {
+    for version in [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING] {
         let info = lab_harness::Version::info(version);
         if !lab_harness::Version::sources(version).iter().all(|s| s.runs_on(&device.facts().arch)) {
             continue;
         }
-        let [rows, n, k] = [9, 21, 176];
+        let [rows, n, k] = [9.min(info.dims[0].max), 21, 176];
+        let with = 4.min(rows - 1);
         let mut inputs = lab_harness::Version::inputs(version, &problem(DType::BF16, [rows, n, k]));
         let mut x = inputs["x"].values();
-        x[4 * k + k - 1] = f64::NAN;
+        x[with * k + k - 1] = f64::NAN;
         inputs.insert("x".into(), Tensor::rounded(DType::BF16, &[rows, k], &x));
         let y = run(version, device, &inputs, &Default::default()).unwrap().remove("y").unwrap();
         for (r, row) in y.values().chunks(n).enumerate() {
-            assert!(row.iter().all(|y| y.is_nan() == (r == 4)), "{} row {r}", info.full_name());
+            assert!(row.iter().all(|y| y.is_nan() == (r == with)), "{} row {r}", info.full_name());
         }
     }
 }
@@ -449,6 +460,14 @@ fn what_does_not_fit_is_refused_by_name(device: &Device) {
         (
             FewRows { scale: Some(scale), way: Some(Way::Warp), ..right },
             "way of few_rows: expected one that has int8",
+        ),
+        (
+            FewRows { rows: 3, way: Some(Way::Columns), ..right },
+            "R of few_rows: expected 1 to 2, got 3",
+        ),
+        (
+            FewRows { k: 1 << 15, way: Some(Way::Columns), ..right },
+            "x of few_rows: expected 32768 elements of all rows at most, by Columns, got 65536",
         ),
         (
             FewRows { dtype: DType::F32, way: Some(Way::Mma), ..right },

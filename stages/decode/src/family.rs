@@ -213,17 +213,63 @@ pub static MMA_INT8: FewRowsVersion = FewRowsVersion {
     way: Way::Mma,
 };
 
+/// A warp walks down its columns.
+pub static COLUMNS: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v6_columns",
+        parent: Some("v4_persistent"),
+        change: "for one row or two: a warp walks down its columns of W, and no warp waits before the last row",
+        dims: TWO_DIMS,
+        ..MMA.info
+    },
+    way: Way::Columns,
+};
+
+/// v6 of int8.
+pub static COLUMNS_INT8: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v6_columns_int8",
+        parent: Some("v6_columns"),
+        dims: TWO_DIMS,
+        ..MMA_INT8.info
+    },
+    way: Way::Columns,
+};
+
+/// Weights wait in shared memory.
+pub static RING: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v7_ring",
+        parent: Some("v6_columns"),
+        change: "weights wait in shared memory: blocks of two launches fit a multiprocessor side by side",
+        ..COLUMNS.info
+    },
+    way: Way::Ring,
+};
+
+/// v7 of int8.
+pub static RING_INT8: FewRowsVersion = FewRowsVersion {
+    info: Info { name: "v7_ring_int8", parent: Some("v7_ring"), ..COLUMNS_INT8.info },
+    way: Way::Ring,
+};
+
 const LARGEST: usize = 1 << 24;
 
 const fn dims(most: usize) -> [Dim; 3] {
     [
-        Dim::new("R", "rows of x: sequences", [3, 1, most]),
+        Dim::new("R", "rows of x: sequences", [if most < 3 { most } else { 3 }, 1, most]),
         Dim::new("N", "columns of y: rows of W", [40, 21888, LARGEST]),
         Dim::new("K", "columns of x", [208, 4096, LARGEST]).in_steps_of(16),
     ]
 }
 
 static MANY_DIMS: &[Dim] = &dims(crate::MOST_ROWS);
+
+static TWO_DIMS: &[Dim] = &{
+    let [rows, n, k] = dims(2);
+    // Of all rows of x in shared memory.
+    [rows, n, Dim { max: 1 << 14, ..k }]
+};
 
 const INT8_INPUTS: &[Input] = &[
     SAME_INFO.inputs[0],
@@ -273,7 +319,11 @@ impl Version for FewRowsVersion {
             [4, 16, 2064],
             [16, 48, 528],
         ];
-        if self.way.is_mma() {
+        if self.way.keeps_x() {
+            all.retain(|[r, ..]| *r <= 2);
+            // A slice of 11 warps' worth that ends within a lane's turn; more rows of W than one block may have; slices of several steps.
+            all.extend([[2, 33, 1040], [2, 1500, 48], [1, 9, 10944], [2, 70, 2064], [1, 17, 4096]]);
+        } else if self.way.is_of_halves() {
             // More tiles than the emulator has places for blocks.
             all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272], [2, 1500, 48], [33, 150, 1056]]);
         }

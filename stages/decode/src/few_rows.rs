@@ -24,6 +24,10 @@ pub enum Way {
     Persistent,
     /// By clusters that share k, of sm_90: for more than eight rows.
     Split,
+    /// A warp walks down its columns of W: for one row or two, whose bits are the same. It may norm x itself.
+    Columns,
+    /// The same, whose weights wait in shared memory, so that two launches fit side by side.
+    Ring,
 }
 
 impl Way {
@@ -35,19 +39,32 @@ impl Way {
             Self::Mma => &kernels::V3_MMA,
             Self::Persistent => &kernels::V4_PERSISTENT,
             Self::Split => &kernels::V5_SPLIT,
+            Self::Columns => &kernels::V6_COLUMNS,
+            Self::Ring => &kernels::V7_RING,
         }
     }
 
     pub(crate) fn most_rows(self) -> usize {
         match self {
-            _ if self.is_mma() => MOST_ROWS,
+            Self::Columns | Self::Ring => 2,
+            _ if self.is_of_halves() => MOST_ROWS,
             _ => 16,
         }
     }
 
-    /// Whether it is of the tensor cores.
-    pub(crate) fn is_mma(self) -> bool {
-        [Self::Mma, Self::Persistent, Self::Split].contains(&self)
+    /// Whether it takes halves only, and has SwiGLU.
+    pub(crate) fn is_of_halves(self) -> bool {
+        [Self::Mma, Self::Persistent, Self::Split, Self::Columns, Self::Ring].contains(&self)
+    }
+
+    /// Whether x may be normed on the way.
+    pub(crate) fn norms(self) -> bool {
+        [Self::Persistent, Self::Columns, Self::Ring].contains(&self)
+    }
+
+    /// Whether all of x lies in a block's shared memory.
+    pub(crate) fn keeps_x(self) -> bool {
+        [Self::Columns, Self::Ring].contains(&self)
     }
 }
 
@@ -125,7 +142,7 @@ const NAME: &str = "few_rows";
 /// From more rows on x is read too often where each block reads all of it.
 const MANY: usize = 16;
 
-/// Elements that a block norms: 64 kB of halves, so that three blocks fit a multiprocessor.
+/// Elements of x that lie in a block's shared memory: 64 kB of halves, so that three blocks fit a multiprocessor.
 const MOST_NORMED: usize = 1 << 15;
 
 impl FewRows<'_> {
@@ -143,14 +160,17 @@ impl FewRows<'_> {
     pub fn usual_way(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> Way {
         let [_, by_mma] = Self::takes(device, dtype, [rows, k]);
         let splits = kernels::V5_SPLIT.runs_on(&device.facts().arch);
-        match (by_mma, rows > MANY && splits) {
-            (true, true) => Way::Split,
-            (true, false) => Way::Persistent,
-            (false, _) => Way::Flight,
+        match rows {
+            _ if !by_mma => Way::Flight,
+            // One row has the bits of two, so what takes one must take two.
+            1..=2 if 2 * k <= MOST_NORMED => Way::Columns,
+            _ if rows > MANY && splits => Way::Split,
+            _ => Way::Persistent,
         }
     }
 
-    /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks.
+    /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks. What
+    /// [`FewRows::usual_way`] chooses for so many then can.
     pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
         Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
     }
@@ -170,6 +190,7 @@ impl FewRows<'_> {
             Way::Naive => format!("few_rows_naive<{t}>"),
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
+            Way::Columns | Way::Ring => return self.add_columns(plan, way),
             Way::Split => {
                 format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)
             }
@@ -180,11 +201,7 @@ impl FewRows<'_> {
                 match way {
                     Way::Mma => format!("few_rows_mma<{t}, {w}, {tiles}, {depth}>"),
                     _ => {
-                        let norms = match norm {
-                            None => "NONE",
-                            Some(Norm { heads: None, .. }) => "RMS",
-                            Some(_) => "HEADS",
-                        };
+                        let norms = self.norm_in_kernels();
                         format!("few_rows_persistent<{t}, {w}, {tiles}, {depth}, {norms}>")
                     }
                 }
@@ -198,6 +215,7 @@ impl FewRows<'_> {
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
             // Eight blocks for eight tiles.
             Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
+            Way::Columns | Way::Ring => unreachable!("it is added by itself"),
         };
         let down = if way == Way::Naive { rows } else { 1 };
         // Blocks that stay are as many as fit.
@@ -259,6 +277,15 @@ impl FewRows<'_> {
         Ok(y)
     }
 
+    /// The norm as kernels call it.
+    pub(crate) fn norm_in_kernels(&self) -> &'static str {
+        match self.norm {
+            None => "NONE",
+            Some(Norm { heads: None, .. }) => "RMS",
+            Some(_) => "HEADS",
+        }
+    }
+
     /// The way that it is done.
     fn check(&self, device: &Device) -> Result<Way, Error> {
         let Self { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way, norm, gates } =
@@ -276,22 +303,27 @@ impl FewRows<'_> {
         if !any || !(1..=way.most_rows()).contains(&rows) {
             return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
         }
-        if way.is_mma() && !by_mma || way == Way::Split && !splits {
+        if way.keeps_x() && rows * k > MOST_NORMED {
+            let expected = format!("{MOST_NORMED} elements of all rows at most, by {way:?}");
+            return Err(Error::bad(of("x"), expected, rows * k));
+        }
+        if way.is_of_halves() && !by_mma || way == Way::Split && !splits {
             let got = format!("{dtype} on {}", device.facts().arch);
             return Err(Error::bad(of("tensor cores"), "f16 or bf16, on sm_80 or later", got));
         }
         let has_few = [Way::Naive, Way::Warp].contains(&way);
-        if gated && !way.is_mma() || has_few && (scale.is_some() || !parts.is_empty()) {
+        if gated && !way.is_of_halves() || has_few && (scale.is_some() || !parts.is_empty()) {
             return Err(Error::bad(
                 of("way"),
                 "one that has int8, parts and gates",
                 format!("{way:?}"),
             ));
         }
-        if norm.is_some() && (way != Way::Persistent || rows > 8 || rows * k > MOST_NORMED) {
+        if norm.is_some() && (!way.norms() || rows > 8 || rows * k > MOST_NORMED) {
             let expected = format!(
-                "up to 8 rows of {MOST_NORMED} elements together, by {:?}",
-                Way::Persistent
+                "up to 8 rows of {MOST_NORMED} elements together, by {:?} or {:?}",
+                Way::Persistent,
+                Way::Columns
             );
             return Err(Error::bad(
                 of("rows to norm"),
@@ -310,13 +342,8 @@ impl FewRows<'_> {
         }
         if let Some(GateColumns { heads, cap, .. }) = gates {
             let columns = parts.get(3).map_or(0, |begin| n.saturating_sub(*begin));
-            if ![Way::Persistent, Way::Split].contains(&way)
-                || gated
-                || heads == 0
-                || columns < 2 * heads
-            {
-                let expected =
-                    "two columns a head in the fifth part of y, by Persistent, not gated";
+            if !way.norms() && way != Way::Split || gated || heads == 0 || columns < 2 * heads {
+                let expected = "two columns a head in the fifth part of y, by Persistent, Split or Columns, not gated";
                 return Err(Error::bad(of("gates"), expected, format!("{heads} heads by {way:?}")));
             }
             if !(cap > 0.0 && cap.is_finite()) {

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod checks;
+mod columns;
 mod dequantize;
 mod family;
 mod few_rows;
@@ -15,8 +16,8 @@ use lab_harness::Stage;
 
 pub use dequantize::Dequantize;
 pub use family::{
-    FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, SPLIT,
-    SPLIT_INT8, WARP,
+    COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT,
+    PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP,
 };
 pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
@@ -38,10 +39,14 @@ pub static STAGE: Stage = Stage {
         &MMA,
         &PERSISTENT,
         &SPLIT,
+        &COLUMNS,
+        &RING,
         &FLIGHT_INT8,
         &MMA_INT8,
         &PERSISTENT_INT8,
         &SPLIT_INT8,
+        &COLUMNS_INT8,
+        &RING_INT8,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
