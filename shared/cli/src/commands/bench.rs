@@ -1,6 +1,8 @@
 //! `lab bench`: the benchmark set on a GPU, and its records.
 
 mod asked;
+mod chosen;
+mod dry_run;
 mod family;
 mod lines;
 mod machine;
@@ -11,7 +13,7 @@ mod turns;
 use std::path::PathBuf;
 
 use clap::Args;
-use lab_device::{Device, DeviceKind};
+use lab_device::{DType, Device, DeviceKind};
 use lab_harness::{Dims, Error, Options, Version};
 use lab_records::launch_cost;
 use lab_records::record::{FORMAT, Machine, Measurement, Of, Run};
@@ -38,6 +40,9 @@ pub(crate) struct Arguments {
     /// Only problems of these sizes, such as B=1,T=20; or, with all sizes named, a problem that is not of the set
     #[arg(long)]
     shape: Option<String>,
+    /// Only problems of this type, such as bf16
+    #[arg(long)]
+    dtype: Option<String>,
     /// Only versions of these names, such as v6_turns; may be repeated
     #[arg(long, value_name = "NAME", requires = "family")]
     version: Vec<String>,
@@ -58,7 +63,7 @@ pub(crate) struct Arguments {
     peers: Option<PathBuf>,
     /// Measures again what this record of `lab bench` measured, and says what moved beyond noise since, and which parts of the
     /// machine are others. Of a record that keeps no command its family, versions and problem
-    #[arg(long, value_name = "RECORD", conflicts_with_all = ["family", "shape", "version", "judged_on", "peers", "against", "runs", "in_turns"])]
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["family", "shape", "dtype", "version", "judged_on", "peers", "against", "runs", "in_turns"])]
     repeat: Option<PathBuf>,
     /// Says what moved beyond noise since the record of this commit, in the directory of --out
     #[arg(long, value_name = "REV")]
@@ -70,6 +75,9 @@ pub(crate) struct Arguments {
     /// alike; those of --peers as well. Needs the memory of all at once
     #[arg(long)]
     in_turns: bool,
+    /// Says which problems, versions and libraries would be measured, and the command that a record would keep; needs no GPU
+    #[arg(long, conflicts_with = "record")]
+    dry_run: bool,
     /// All that is measured: quantiles, GB/s, the share of the library, registers
     #[arg(long)]
     wide: bool,
@@ -83,10 +91,15 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         Some(launch_cost::FAMILY) => Vec::new(),
         family => right_ones(of_names(of_family(choose(family)?, family), &arguments.version)?)?,
     };
+    let dtype = arguments.dtype.as_deref().map(|name| of_type(name, &chosen)).transpose()?;
     let sizes = sizes(arguments.shape.as_deref(), &chosen)?;
     let judged_on = arguments.judged_on.as_deref().map(|shape| judged_on(shape, &chosen));
     let judged_on = judged_on.transpose()?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
+    if arguments.dry_run {
+        dry_run::print(arguments, &chosen, &sizes, dtype, common.json);
+        return Ok(());
+    }
     let device = open_gpu(common).inspect_err(|_| {
         // Who cannot measure it again may at least read it.
         if let Some(repeat) = repeat.as_ref().filter(|_| !common.json) {
@@ -107,6 +120,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         runs: arguments.runs.max(1),
         in_turns: arguments.in_turns,
         sizes: &sizes,
+        dtype,
         judged_on: judged_on.as_ref(),
         copy_gbps,
         scripts: &mut scripts,
@@ -195,6 +209,18 @@ impl Arguments {
         };
         run.write(&self.out)
     }
+}
+
+/// Of `--dtype`: a type that at least one of the versions takes.
+fn of_type(name: &str, chosen: &[&'static dyn Version]) -> Result<DType, Failure> {
+    let dtype = name.parse().map_err(|m| Failure::Usage(format!("--dtype: {m}")))?;
+    match chosen.first() {
+        Some(first) if chosen.iter().all(|v| !v.info().dtypes.contains(&dtype)) => {
+            first.info().check_dtype(dtype)?;
+        }
+        _ => {}
+    }
+    Ok(dtype)
 }
 
 /// Of `--shape`: what at least one of the versions is timed on, or takes.

@@ -42,6 +42,7 @@ impl Repeat {
         let arguments = Arguments {
             repeat: None,
             record: given.record,
+            dry_run: given.dry_run,
             out: given.out.clone(),
             wide: given.wide,
             ..kept.arguments
@@ -126,6 +127,7 @@ impl Arguments {
             command.extend(value);
         };
         self.shape.iter().for_each(|shape| option("--shape", Some(shape.clone())));
+        self.dtype.iter().for_each(|name| option("--dtype", Some(name.clone())));
         self.version.iter().for_each(|name| option("--version", Some(name.clone())));
         self.judged_on.iter().for_each(|shape| option("--judged-on", Some(shape.clone())));
         self.peers.iter().for_each(|path| option("--peers", Some(path.display().to_string())));
@@ -143,7 +145,7 @@ impl Arguments {
 mod tests {
     use super::*;
 
-    const TYPED: &str = "matmul --shape G=1,K=128,M=128,N=128 --version v1_tiled --version v6_turns --judged-on \
+    const TYPED: &str = "matmul --shape G=1,K=128,M=128,N=128 --dtype bf16 --version v1_tiled --version v6_turns --judged-on \
                          G=1,K=64,M=64,N=64 --peers benches/peers --runs 7 --in-turns";
 
     fn parsed(typed: &str) -> Arguments {
