@@ -23,7 +23,7 @@ use self::asked::{Asked, by_family};
 use self::family::Bench;
 use self::lines::print_measurement;
 pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state_of_tree};
-use self::repeat::Repeat;
+use self::repeat::{Recorded, Repeat};
 use self::scripts::Scripts;
 use crate::commands::against::Then;
 use crate::failure::Failure;
@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "benches/peers")]
     peers: Option<PathBuf>,
     /// Measures again what this record of `lab bench` measured, and says what moved beyond noise since, and which parts of the
-    /// machine are others. Of a record that keeps no command its family, versions and problem
+    /// machine are others. Of a record that keeps no command each version on the problems that it has of it
     #[arg(long, value_name = "RECORD", conflicts_with_all = ["family", "shape", "dtype", "version", "judged_on", "peers", "against", "runs", "in_turns"])]
     repeat: Option<PathBuf>,
     /// Says what moved beyond noise since the record of this commit, in the directory of --out
@@ -87,7 +87,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let repeat = arguments.repeat.as_deref().map(|path| Repeat::read(path, arguments));
     let repeat = repeat.transpose()?;
     let arguments = repeat.as_ref().map_or(arguments, |repeat| &repeat.arguments);
+    let recorded = repeat.as_ref().and_then(|repeat| repeat.lines.as_ref());
     let chosen = match arguments.family.as_deref() {
+        _ if recorded.is_some() => recorded.map_or_else(Vec::new, Recorded::versions),
         Some(launch_cost::FAMILY) => Vec::new(),
         family => right_ones(of_names(of_family(choose(family)?, family), &arguments.version)?)?,
     };
@@ -97,7 +99,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let judged_on = judged_on.transpose()?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
     if arguments.dry_run {
-        dry_run::print(arguments, &chosen, &sizes, dtype, common.json);
+        dry_run::print(arguments, &chosen, &sizes, recorded, dtype, common.json);
         return Ok(());
     }
     let device = open_gpu(common).inspect_err(|_| {
@@ -120,6 +122,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         runs: arguments.runs.max(1),
         in_turns: arguments.in_turns,
         sizes: &sizes,
+        recorded,
         dtype,
         judged_on: judged_on.as_ref(),
         copy_gbps,
@@ -134,7 +137,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     // Measured problem by problem; told version by version.
     lines.sort_by_key(|l| l.place);
     let mut results: Vec<Measurement> = lines.into_iter().map(|l| l.result).collect();
-    if arguments.family.as_deref().is_none_or(|family| family == launch_cost::FAMILY) {
+    if arguments.measures_launch(recorded) {
         let overhead = launch_cost::measure(&device)?;
         overhead.iter().for_each(print_measurement);
         results.extend(overhead);
@@ -146,7 +149,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let written = match commit {
         None => None,
         Some(commit) => {
-            Some(arguments.write_record(commit, machine(&device, copy_gbps)?, scripts, &results)?)
+            let machine = machine(&device, copy_gbps)?;
+            // What is measured by a record's lines has no command that says so.
+            let command = if recorded.is_some() { Vec::new() } else { arguments.command() };
+            Some(arguments.write_record(commit, machine, command, scripts, &results)?)
         }
     };
     if common.json {
@@ -186,11 +192,18 @@ fn open_gpu(common: &Common) -> Result<Device, Failure> {
 }
 
 impl Arguments {
+    /// Whether what a launch costs is measured: where nothing is named, or it is, or the record that is measured again has it.
+    fn measures_launch(&self, recorded: Option<&Recorded>) -> bool {
+        let named = self.family.as_deref().is_none_or(|family| family == launch_cost::FAMILY);
+        recorded.map_or(named, |lines| lines.has_launch)
+    }
+
     /// Writes what was measured of a clean commit, and gives back the file's name.
     fn write_record(
         &self,
         commit: String,
         mut machine: Machine,
+        command: Vec<String>,
         scripts: Option<Scripts>,
         results: &[Measurement],
     ) -> Result<String, Error> {
@@ -204,7 +217,7 @@ impl Arguments {
             device: machine,
             in_turns: self.in_turns,
             peers_in_turns,
-            command: self.command(),
+            command,
             results: results.to_vec(),
         };
         run.write(&self.out)

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::asked::{Asked, by_family, peers};
 use super::chosen::Chosen;
-use super::{Arguments, launch_cost, scripts};
+use super::repeat::Recorded;
+use super::{Arguments, scripts};
 use lab_device::DType;
 
 /// A problem, and the names of what would be timed on it.
@@ -24,6 +25,7 @@ pub(super) fn print(
     arguments: &Arguments,
     chosen: &[&'static dyn Version],
     sizes: &Dims,
+    recorded: Option<&Recorded>,
     dtype: Option<DType>,
     is_json: bool,
 ) {
@@ -31,7 +33,8 @@ pub(super) fn print(
         .into_iter()
         .filter_map(|versions| {
             let own: Vec<_> = versions.iter().map(|v| v.1).collect();
-            let asked = Asked::of(sizes.clone(), &own)?;
+            let recorded = recorded.map(|lines| Asked::Recorded(lines.clone()));
+            let asked = recorded.or_else(|| Asked::of(sizes.clone(), &own))?;
             let family = own[0].info().family.name();
             let is_judged = arguments.judged_on.is_none();
             let peers = if is_judged { peers(&versions, family) } else { Vec::new() };
@@ -39,8 +42,7 @@ pub(super) fn print(
         })
         .flat_map(|family| planned(&family, arguments.peers.is_some()))
         .collect();
-    let names_launch =
-        arguments.family.as_deref().is_none_or(|family| family == launch_cost::FAMILY);
+    let names_launch = arguments.measures_launch(recorded);
     if is_json {
         let problems: Vec<Value> = all.iter().map(Planned::json).collect();
         say!(
@@ -49,7 +51,9 @@ pub(super) fn print(
         );
         return;
     }
-    say!("lab bench {}", arguments.command().join(" "));
+    if recorded.is_none() {
+        say!("lab bench {}", arguments.command().join(" "));
+    }
     all.iter().for_each(Planned::print);
     if names_launch {
         say!("launch: what a launch costs");

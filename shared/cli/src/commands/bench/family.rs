@@ -9,6 +9,7 @@ use lab_records::record::Of;
 use super::asked::{Asked, Family, peers};
 use super::chosen::Chosen;
 use super::lines::{Line, OfProblem, Timed};
+use super::repeat::Recorded;
 use super::scripts::{Scripts, Theirs};
 use super::turns::{InTurn, time_alone, time_with_scripts};
 use crate::commands::measure::{self, Beside, Measured, time_counterpart};
@@ -23,6 +24,8 @@ pub(super) struct Bench<'a> {
     pub(super) in_turns: bool,
     /// Sizes that a problem must have, or, where a family has no such problem, may have.
     pub(super) sizes: &'a Dims,
+    /// Of a record that is measured again by its lines: these problems, whatever the sizes.
+    pub(super) recorded: Option<&'a Recorded>,
     /// The one type that is measured; all where there is none.
     pub(super) dtype: Option<DType>,
     /// The problem that results are judged on, where it is another one than that which is timed.
@@ -60,7 +63,9 @@ impl Bench<'_> {
     /// scripts measure.
     pub(super) fn measure(&mut self, versions: &Family) -> Result<(), Failure> {
         let all: Vec<_> = versions.iter().map(|v| v.1).collect();
-        let Some(asked) = Asked::of(self.sizes.clone(), &all) else { return Ok(()) };
+        let recorded = self.recorded.map(|lines| Asked::Recorded(lines.clone()));
+        let asked = recorded.or_else(|| Asked::of(self.sizes.clone(), &all));
+        let Some(asked) = asked else { return Ok(()) };
         let (versions, old): (Vec<_>, Vec<_>) = versions
             .iter()
             .copied()
