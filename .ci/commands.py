@@ -245,6 +245,7 @@ def prepare(scratch):
     (scratch / "book/src").symlink_to(ROOT / "book/src")
     (scratch / "shared/app/programs").symlink_to(ROOT / "shared/app/programs")
     (scratch / "shared/ptx").symlink_to(ROOT / "shared/ptx")
+    (scratch / "shared/corpus").symlink_to(ROOT / "shared/corpus")
     # FILE.csv and NAME stand for the reader's own.
     rows = "".join(f"{i},{(i % 24) / 24:.4f}\n" for i in range(400))
     (scratch / "FILE.csv").write_text("time,NAME\n" + rows)

@@ -14,7 +14,7 @@ use lab_registry::STAGES;
 use crate::counted::computes_what_is_counted;
 use crate::lists::{cases_order, fastest, list, measures, own, playground, short};
 use crate::sizes::Over;
-use crate::{Error, lists, sizes};
+use crate::{Error, layers, lists, sizes};
 
 /// The page and its plots, by file name; nothing where nothing was measured.
 pub(crate) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Error> {
@@ -24,7 +24,8 @@ pub(crate) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Error> {
     for stage in STAGES {
         let families = lists::families(stage.name);
         if let [family, _, _, ..] = families[..]
-            && !families.iter().any(|f| runs.iter().any(|r| has_peers(r, f)))
+            && (stage.name == layers::STAGE
+                || !families.iter().any(|f| runs.iter().any(|r| has_peers(r, f))))
         {
             text += &playground(runs, stage.name, &families, family);
             done.extend(&families);

@@ -9,6 +9,7 @@ mod counters;
 mod error;
 mod families;
 mod ladder;
+mod layers;
 mod lists;
 mod museum;
 mod sanitizers;
@@ -38,6 +39,7 @@ pub fn pages(
 ) -> Result<Vec<(String, String)>, Error> {
     let mut all = chapters::pages(runs)?;
     all.extend(families::pages(runs)?);
+    all.extend(layers::pages(runs));
     all.extend(stairs::pages(runs)?);
     all.extend(shares::pages(runs)?);
     all.push(("sanitizers.md".into(), sanitizers::page(&read(corpus, "sanitizers.json")?)));

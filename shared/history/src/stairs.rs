@@ -41,7 +41,7 @@ const fn of(version: &'static str, shape: &'static str, dtype: &'static str, by:
     Headline { version, shape, dtype, by }
 }
 
-const HEADLINES: [Headline; 23] = [
+const HEADLINES: [Headline; 24] = [
     of("playg:layernorm", "C=4096,R=16384", "f32", By::Bytes),
     of("matmul:v21_snake", "G=1,K=4096,M=4096,N=4096", "bf16", By::Operations),
     of("qkv_v1:block_tile", QKV, "f16", By::Time),
@@ -64,6 +64,7 @@ const HEADLINES: [Headline; 23] = [
     of("slstm_fused:v1_heads", "B=16,DH=192,NH=4,T=1024", "bf16", By::Step("T")),
     of("mlp_fused:v3_wgmma", "B=1024,E=256,H=512,N=4,V=10000", "f32", By::Step("N")),
     of("attention:v6_turns", "B=8,D=128,NH=16,NKV=16,S=2048", "bf16", By::Operations),
+    of("passes:rms_norm_back", "C=768,R=32768", "bf16", By::Bytes),
     of("decode:v4_persistent", "K=4096,N=21888,R=8", "bf16", By::Bytes),
 ];
 

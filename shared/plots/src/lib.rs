@@ -31,9 +31,12 @@ pub struct Bar {
 
 const ROW: i32 = 24;
 const TOP: i32 = 58;
-const LEFT: i32 = 216;
 const WIDTH: i32 = 760;
-const BAR_END: i32 = WIDTH - 150;
+/// A bar of full length.
+const BAR: i32 = 170;
+/// Of a letter, at most, in a text of 13 and of 16.
+const LETTER: i32 = 6;
+const LETTER_OF_TITLE: i32 = 7;
 /// Mid-tones: they stand out from white and from black.
 const COLOURS: [RGBColor; 4] = [
     RGBColor(56, 132, 200),
@@ -49,48 +52,72 @@ const GUESSED: RGBColor = COLOURS[1];
 /// # Errors
 /// It cannot be drawn: no font, or a value that is no number.
 pub fn bars(title: &str, full: (f64, &str), bars: &[Bar]) -> Result<String, Error> {
-    let height = TOP + ROW * bars.len() as i32 + 12;
     let mut svg = String::new();
-    let drawn = draw(&mut svg, height, title, full, bars);
+    let drawn = draw(&mut svg, &Places::of(title, bars), title, full, bars);
     drawn.map_err(|e| Error::File { path: "the plot".into(), message: e.to_string() })?;
     Ok(svg)
 }
 
+/// Where labels, bars and notes stand: a phone shows all of them, for none has more room than its text needs.
+struct Places {
+    /// Where bars begin.
+    left: i32,
+    /// Where a bar of full length ends.
+    full: i32,
+    width: i32,
+    height: i32,
+}
+
+impl Places {
+    fn of(title: &str, bars: &[Bar]) -> Self {
+        let longest = |text: fn(&Bar) -> &str| {
+            LETTER * bars.iter().map(|bar| text(bar).chars().count()).max().unwrap_or(0) as i32
+        };
+        let left = longest(|bar| &bar.label) + 16;
+        let full = left + BAR;
+        // A bar may be a twentieth longer than the full length.
+        let with_notes = full + BAR / 20 + longest(|bar| &bar.note) + 16;
+        let with_title = LETTER_OF_TITLE * title.chars().count() as i32 + 24;
+        let height = TOP + ROW * bars.len() as i32 + 12;
+        Self { left, full, width: with_notes.max(with_title), height }
+    }
+}
+
 fn draw(
     svg: &mut String,
-    height: i32,
+    &Places { left, full: bar_end, width, height }: &Places,
     title: &str,
     (full, full_name): (f64, &str),
     bars: &[Bar],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
+    let root = SVGBackend::with_string(svg, (width as u32, height as u32)).into_drawing_area();
     let text = |size: i32, horizontal: HPos| {
         ("sans-serif", size).into_font().color(&INK).pos(Pos::new(horizontal, VPos::Center))
     };
     root.draw(&Text::new(title.to_owned(), (12, 16), text(16, HPos::Left)))?;
-    root.draw(&Text::new(full_name.to_owned(), (BAR_END, 40), text(13, HPos::Center)))?;
-    root.draw(&PathElement::new(vec![(BAR_END, TOP - 10), (BAR_END, height - 8)], INK))?;
+    root.draw(&Text::new(full_name.to_owned(), (bar_end, 40), text(13, HPos::Center)))?;
+    root.draw(&PathElement::new(vec![(bar_end, TOP - 10), (bar_end, height - 8)], INK))?;
     let mark =
         |x: i32, y: i32| PathElement::new(vec![(x, y - 10), (x, y + 10)], GUESSED.stroke_width(3));
     if bars.iter().any(|bar| bar.guess.is_some()) {
-        root.draw(&mark(LEFT + 4, 40))?;
-        root.draw(&Text::new("guessed before", (LEFT + 12, 40), text(13, HPos::Left)))?;
+        root.draw(&mark(left + 4, 40))?;
+        root.draw(&Text::new("guessed before", (left + 12, 40), text(13, HPos::Left)))?;
     }
     let end = |value: f64| {
         let share = (value / full).clamp(0.0, 1.05);
-        LEFT + ((BAR_END - LEFT) as f64 * share).round().max(1.0) as i32
+        left + ((bar_end - left) as f64 * share).round().max(1.0) as i32
     };
     for (row, bar) in bars.iter().enumerate() {
         let y = TOP + ROW * row as i32 + ROW / 2;
         let end_of_guess = bar.guess.map(end);
         let end = end(bar.value);
         let colour = COLOURS[bar.group % COLOURS.len()];
-        root.draw(&Text::new(bar.label.clone(), (LEFT - 8, y), text(13, HPos::Right)))?;
-        root.draw(&Rectangle::new([(LEFT, y - 8), (end, y + 8)], colour.filled()))?;
+        root.draw(&Text::new(bar.label.clone(), (left - 8, y), text(13, HPos::Right)))?;
+        root.draw(&Rectangle::new([(left, y - 8), (end, y + 8)], colour.filled()))?;
         if let Some(x) = end_of_guess {
             root.draw(&mark(x, y))?;
         }
-        root.draw(&Text::new(bar.note.clone(), (end.max(BAR_END) + 8, y), text(13, HPos::Left)))?;
+        root.draw(&Text::new(bar.note.clone(), (end.max(bar_end) + 8, y), text(13, HPos::Left)))?;
     }
     root.present()?;
     Ok(())
@@ -289,4 +316,28 @@ fn labels(
 pub fn write(path: &Path, svg: &str) -> Result<(), Error> {
     lab_device::emulator::write_atomically(path, svg.as_bytes())
         .map_err(|e| Error::File { path: path.display().to_string(), message: e.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bar(label: &str, note: &str) -> Bar {
+        Bar { label: label.into(), value: 1.0, note: note.into(), guess: None, group: 0 }
+    }
+
+    fn width(svg: &str) -> u32 {
+        let from = svg.split("width=\"").nth(1).unwrap();
+        from.split('"').next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn bars_take_the_room_of_their_text() {
+        let full = (1.0, "plain copy");
+        let short = bars("t", full, &[bar("a", "1 µs")]).unwrap();
+        let long = bars("t", full, &[bar("softmax_registers", "4153 GB/s, 129 µs")]).unwrap();
+        assert!(width(&short) < width(&long) && width(&long) < 440, "{}", width(&long));
+        let title = "matmul, 4096³ in bf16, NVIDIA H200: TFLOP/s";
+        assert!(width(&bars(title, full, &[bar("a", "1 µs")]).unwrap()) >= 7 * 43);
+    }
 }

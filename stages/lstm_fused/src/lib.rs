@@ -560,22 +560,20 @@ impl Version for Fused {
         all.into_iter().map(sizes).collect()
     }
 
-    /// One row of a window of twenty steps, at growing H; a long sequence; in bf16 many rows of many units.
+    /// One row of a window of twenty steps, at growing H; a long sequence; in bf16 many rows of many units, two of them in f16 as
+    /// well, where cuDNN is another.
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
         let windows = [32, 64, 128, 256].map(|h| sizes([1, 20, 1, h]));
         let mut all: Vec<Dims> = windows.into_iter().chain([self.info.timed(dtype)]).collect();
-        if dtype == BF16 {
-            let large = [
-                [16, 1024, 768, 768],
-                [64, 512, 512, 512],
-                [64, 512, 1024, 1024],
-                [256, 256, 512, 512],
-            ];
-            // v0 takes half a second for one of them: there is nothing to learn from fifty.
-            let fits =
-                |size: &[usize; 4]| size[3] <= self.info.dims[3].max && self.way != Way::Cell;
-            all.extend(large.into_iter().filter(fits).map(sizes));
-        }
+        let in_both = [[64, 512, 512, 512], [64, 512, 1024, 1024]];
+        let large = match dtype {
+            BF16 => [&[[16, 1024, 768, 768]], &in_both[..], &[[256, 256, 512, 512]]].concat(),
+            DType::F16 => in_both.to_vec(),
+            _ => Vec::new(),
+        };
+        // v0 takes half a second for one of them: there is nothing to learn from fifty.
+        let fits = |size: &[usize; 4]| size[3] <= self.info.dims[3].max && self.way != Way::Cell;
+        all.extend(large.into_iter().filter(fits).map(sizes));
         all
     }
 

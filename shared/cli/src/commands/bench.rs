@@ -1,6 +1,8 @@
 //! `lab bench`: the benchmark set on a GPU, and its records.
 
 mod asked;
+mod chosen;
+mod dry_run;
 mod family;
 mod lines;
 mod machine;
@@ -11,7 +13,7 @@ mod turns;
 use std::path::PathBuf;
 
 use clap::Args;
-use lab_device::{Device, DeviceKind};
+use lab_device::{DType, Device, DeviceKind};
 use lab_harness::{Dims, Error, Options, Version};
 use lab_records::launch_cost;
 use lab_records::record::{FORMAT, Machine, Measurement, Of, Run};
@@ -21,7 +23,7 @@ use self::asked::{Asked, by_family};
 use self::family::Bench;
 use self::lines::print_measurement;
 pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state_of_tree};
-use self::repeat::Repeat;
+use self::repeat::{Recorded, Repeat};
 use self::scripts::Scripts;
 use crate::commands::against::Then;
 use crate::failure::Failure;
@@ -38,6 +40,9 @@ pub(crate) struct Arguments {
     /// Only problems of these sizes, such as B=1,T=20; or, with all sizes named, a problem that is not of the set
     #[arg(long)]
     shape: Option<String>,
+    /// Only problems of this type, such as bf16
+    #[arg(long)]
+    dtype: Option<String>,
     /// Only versions of these names, such as v6_turns; may be repeated
     #[arg(long, value_name = "NAME", requires = "family")]
     version: Vec<String>,
@@ -57,8 +62,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "benches/peers")]
     peers: Option<PathBuf>,
     /// Measures again what this record of `lab bench` measured, and says what moved beyond noise since, and which parts of the
-    /// machine are others. Of a record that keeps no command its family, versions and problem
-    #[arg(long, value_name = "RECORD", conflicts_with_all = ["family", "shape", "version", "judged_on", "peers", "against", "runs", "in_turns"])]
+    /// machine are others. Of a record that keeps no command each version on the problems that it has of it
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["family", "shape", "dtype", "version", "judged_on", "peers", "against", "runs", "in_turns"])]
     repeat: Option<PathBuf>,
     /// Says what moved beyond noise since the record of this commit, in the directory of --out
     #[arg(long, value_name = "REV")]
@@ -70,6 +75,9 @@ pub(crate) struct Arguments {
     /// alike; those of --peers as well. Needs the memory of all at once
     #[arg(long)]
     in_turns: bool,
+    /// Says which problems, versions and libraries would be measured, and the command that a record would keep; needs no GPU
+    #[arg(long, conflicts_with = "record")]
+    dry_run: bool,
     /// All that is measured: quantiles, GB/s, the share of the library, registers
     #[arg(long)]
     wide: bool,
@@ -79,14 +87,21 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let repeat = arguments.repeat.as_deref().map(|path| Repeat::read(path, arguments));
     let repeat = repeat.transpose()?;
     let arguments = repeat.as_ref().map_or(arguments, |repeat| &repeat.arguments);
+    let recorded = repeat.as_ref().and_then(|repeat| repeat.lines.as_ref());
     let chosen = match arguments.family.as_deref() {
+        _ if recorded.is_some() => recorded.map_or_else(Vec::new, Recorded::versions),
         Some(launch_cost::FAMILY) => Vec::new(),
         family => right_ones(of_names(of_family(choose(family)?, family), &arguments.version)?)?,
     };
+    let dtype = arguments.dtype.as_deref().map(|name| of_type(name, &chosen)).transpose()?;
     let sizes = sizes(arguments.shape.as_deref(), &chosen)?;
     let judged_on = arguments.judged_on.as_deref().map(|shape| judged_on(shape, &chosen));
     let judged_on = judged_on.transpose()?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
+    if arguments.dry_run {
+        dry_run::print(arguments, &chosen, &sizes, recorded, dtype, common.json);
+        return Ok(());
+    }
     let device = open_gpu(common).inspect_err(|_| {
         // Who cannot measure it again may at least read it.
         if let Some(repeat) = repeat.as_ref().filter(|_| !common.json) {
@@ -107,6 +122,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         runs: arguments.runs.max(1),
         in_turns: arguments.in_turns,
         sizes: &sizes,
+        recorded,
+        dtype,
         judged_on: judged_on.as_ref(),
         copy_gbps,
         scripts: &mut scripts,
@@ -120,7 +137,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     // Measured problem by problem; told version by version.
     lines.sort_by_key(|l| l.place);
     let mut results: Vec<Measurement> = lines.into_iter().map(|l| l.result).collect();
-    if arguments.family.as_deref().is_none_or(|family| family == launch_cost::FAMILY) {
+    if arguments.measures_launch(recorded) {
         let overhead = launch_cost::measure(&device)?;
         overhead.iter().for_each(print_measurement);
         results.extend(overhead);
@@ -132,7 +149,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let written = match commit {
         None => None,
         Some(commit) => {
-            Some(arguments.write_record(commit, machine(&device, copy_gbps)?, scripts, &results)?)
+            let machine = machine(&device, copy_gbps)?;
+            // What is measured by a record's lines has no command that says so.
+            let command = if recorded.is_some() { Vec::new() } else { arguments.command() };
+            Some(arguments.write_record(commit, machine, command, scripts, &results)?)
         }
     };
     if common.json {
@@ -172,11 +192,18 @@ fn open_gpu(common: &Common) -> Result<Device, Failure> {
 }
 
 impl Arguments {
+    /// Whether what a launch costs is measured: where nothing is named, or it is, or the record that is measured again has it.
+    fn measures_launch(&self, recorded: Option<&Recorded>) -> bool {
+        let named = self.family.as_deref().is_none_or(|family| family == launch_cost::FAMILY);
+        recorded.map_or(named, |lines| lines.has_launch)
+    }
+
     /// Writes what was measured of a clean commit, and gives back the file's name.
     fn write_record(
         &self,
         commit: String,
         mut machine: Machine,
+        command: Vec<String>,
         scripts: Option<Scripts>,
         results: &[Measurement],
     ) -> Result<String, Error> {
@@ -190,11 +217,23 @@ impl Arguments {
             device: machine,
             in_turns: self.in_turns,
             peers_in_turns,
-            command: self.command(),
+            command,
             results: results.to_vec(),
         };
         run.write(&self.out)
     }
+}
+
+/// Of `--dtype`: a type that at least one of the versions takes.
+fn of_type(name: &str, chosen: &[&'static dyn Version]) -> Result<DType, Failure> {
+    let dtype = name.parse().map_err(|m| Failure::Usage(format!("--dtype: {m}")))?;
+    match chosen.first() {
+        Some(first) if chosen.iter().all(|v| !v.info().dtypes.contains(&dtype)) => {
+            first.info().check_dtype(dtype)?;
+        }
+        _ => {}
+    }
+    Ok(dtype)
 }
 
 /// Of `--shape`: what at least one of the versions is timed on, or takes.

@@ -3,6 +3,8 @@
 use lab_device::DType;
 use lab_harness::{Dims, Peer, Version};
 
+use super::repeat::Recorded;
+
 /// The versions of one family, each with its place among all that were chosen.
 pub(super) type Family = Vec<(usize, &'static dyn Version)>;
 
@@ -39,12 +41,14 @@ fn has_sizes(dims: &Dims, only: &Dims) -> bool {
     only.iter().all(|(name, size)| dims.find(name) == Some(size))
 }
 
-/// What `--shape` asks for.
+/// What `--shape` asks for, or a record that is measured again.
 pub(super) enum Asked {
     /// Of the problems that versions are timed on, those that have these sizes.
     Having(Dims),
     /// A problem that no version is timed on otherwise.
     New(Dims),
+    /// What a record has of each version.
+    Recorded(Recorded),
 }
 
 impl Asked {
@@ -70,6 +74,7 @@ impl Asked {
                 let taken = version.info().complete(dims).is_ok_and(|all| all == *dims);
                 if taken { vec![dims.clone()] } else { Vec::new() }
             }
+            Self::Recorded(lines) => lines.problems(version, dtype),
         }
     }
 }

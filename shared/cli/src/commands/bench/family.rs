@@ -7,7 +7,9 @@ use lab_harness::{Dims, Peer, Posed, Prepared, Problem, Tensors, Version};
 use lab_records::record::Of;
 
 use super::asked::{Asked, Family, peers};
+use super::chosen::Chosen;
 use super::lines::{Line, OfProblem, Timed};
+use super::repeat::Recorded;
 use super::scripts::{Scripts, Theirs};
 use super::turns::{InTurn, time_alone, time_with_scripts};
 use crate::commands::measure::{self, Beside, Measured, time_counterpart};
@@ -22,6 +24,10 @@ pub(super) struct Bench<'a> {
     pub(super) in_turns: bool,
     /// Sizes that a problem must have, or, where a family has no such problem, may have.
     pub(super) sizes: &'a Dims,
+    /// Of a record that is measured again by its lines: these problems, whatever the sizes.
+    pub(super) recorded: Option<&'a Recorded>,
+    /// The one type that is measured; all where there is none.
+    pub(super) dtype: Option<DType>,
     /// The problem that results are judged on, where it is another one than that which is timed.
     pub(super) judged_on: Option<&'a Dims>,
     pub(super) copy_gbps: f64,
@@ -30,43 +36,6 @@ pub(super) struct Bench<'a> {
     pub(super) lines: Vec<Line>,
     /// Why peers were not: each said once, not for every problem.
     pub(super) missing: Vec<String>,
-}
-
-/// A family's versions that run on the device, what is asked of them, and what stands beside them.
-struct Chosen {
-    family: &'static str,
-    versions: Family,
-    asked: Asked,
-    peers: Vec<&'static dyn Peer>,
-}
-
-impl Chosen {
-    /// Those that take a problem.
-    fn those_that_take(&self, dtype: DType, dims: &Dims) -> Family {
-        let takes = |v: &dyn Version| {
-            v.info().dtypes.contains(&dtype) && self.asked.problems(v, dtype).contains(dims)
-        };
-        self.versions.iter().copied().filter(|(_, v)| takes(*v)).collect()
-    }
-
-    /// The problems that they are timed on, each once.
-    fn problems(&self) -> Vec<(DType, Dims)> {
-        let mut problems: Vec<(DType, Dims)> = Vec::new();
-        for (_, version) in &self.versions {
-            for &dtype in version.info().dtypes {
-                let all =
-                    self.asked.problems(*version, dtype).into_iter().map(|dims| (dtype, dims));
-                let new: Vec<_> = all.filter(|p| !problems.contains(p)).collect();
-                problems.extend(new);
-            }
-        }
-        problems
-    }
-
-    /// Where what stands beside them comes: behind the last of them.
-    fn last(&self) -> usize {
-        self.versions.iter().map(|v| v.0).max().unwrap_or(0)
-    }
 }
 
 /// A problem with its inputs and reference, and what is being measured on it.
@@ -94,7 +63,9 @@ impl Bench<'_> {
     /// scripts measure.
     pub(super) fn measure(&mut self, versions: &Family) -> Result<(), Failure> {
         let all: Vec<_> = versions.iter().map(|v| v.1).collect();
-        let Some(asked) = Asked::of(self.sizes.clone(), &all) else { return Ok(()) };
+        let recorded = self.recorded.map(|lines| Asked::Recorded(lines.clone()));
+        let asked = recorded.or_else(|| Asked::of(self.sizes.clone(), &all));
+        let Some(asked) = asked else { return Ok(()) };
         let (versions, old): (Vec<_>, Vec<_>) = versions
             .iter()
             .copied()
@@ -105,7 +76,7 @@ impl Bench<'_> {
         let family = all[0].info().family.name();
         // Those of the stages are judged on what they are timed on.
         let peers = if self.judged_on.is_some() { Vec::new() } else { peers(&versions, family) };
-        let chosen = Chosen { family, versions, asked, peers };
+        let chosen = Chosen { family, versions, asked, dtype: self.dtype, peers };
         for (dtype, dims) in chosen.problems() {
             self.measure_problem(&chosen, dtype, dims)?;
         }

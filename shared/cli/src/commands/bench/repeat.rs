@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use clap::Parser;
+use lab_device::DType;
+use lab_harness::{Dims, Version};
+use lab_records::launch_cost;
 use lab_records::record::{Machine, Measurement, Of, Run};
 
 use super::Arguments;
@@ -22,6 +25,60 @@ pub(super) struct Repeat {
     run: Run,
     /// Those of its command, with where to write and what to print from the new one.
     pub(super) arguments: Arguments,
+    /// Of a record that keeps no command: what its lines are of.
+    pub(super) lines: Option<Recorded>,
+}
+
+/// Versions, each on the problems that a record has of it.
+#[derive(Clone)]
+pub(super) struct Recorded {
+    problems: Vec<(&'static dyn Version, DType, Dims)>,
+    /// Whether it has what a launch costs.
+    pub(super) has_launch: bool,
+}
+
+impl Recorded {
+    /// What a record measured that is still there; what is gone is said.
+    ///
+    /// # Errors
+    /// A shape or a type that cannot be read; nothing is left.
+    fn of(run: &Run) -> Result<Self, Failure> {
+        let own: Vec<&Measurement> = run.results.iter().filter(|m| m.of == Of::Version).collect();
+        let has_launch = own.iter().any(|m| m.family == launch_cost::FAMILY);
+        let (mut problems, mut gone) = (Vec::new(), Vec::new());
+        for m in own.into_iter().filter(|m| m.family != launch_cost::FAMILY) {
+            let Some(version) = versions().find(|v| v.info().full_name() == m.version) else {
+                gone.push(m.version.as_str());
+                continue;
+            };
+            let dtype = m.dtype.parse().map_err(|message| {
+                Failure::Usage(format!("{} of a record: {message}", m.version))
+            })?;
+            problems.push((version, dtype, Dims::parse(&m.shape)?));
+        }
+        gone.dedup();
+        if problems.is_empty() && !has_launch {
+            return Err(Failure::Refused(format!(
+                "none of its versions is there any more: {}",
+                gone.join(", ")
+            )));
+        }
+        gone.iter().for_each(|name| note!("{name} is not there any more"));
+        Ok(Self { problems, has_launch })
+    }
+
+    /// Its versions, each once, in the order in which the tool has them.
+    pub(super) fn versions(&self) -> Vec<&'static dyn Version> {
+        let has = |name: String| self.problems.iter().any(|p| p.0.info().full_name() == name);
+        versions().filter(|v| has(v.info().full_name())).collect()
+    }
+
+    /// Those of a version in a type.
+    pub(super) fn problems(&self, version: &dyn Version, dtype: DType) -> Vec<Dims> {
+        let name = version.info().full_name();
+        let own = self.problems.iter().filter(|p| p.1 == dtype && p.0.info().full_name() == name);
+        own.map(|p| p.2.clone()).collect()
+    }
 }
 
 impl Repeat {
@@ -31,22 +88,27 @@ impl Repeat {
     /// It is no record, or none of its versions is there any more.
     pub(super) fn read(path: &Path, given: &Arguments) -> Result<Self, Failure> {
         let run = Run::read(path)?;
-        let command =
-            if run.command.is_empty() { command_from_results(&run)? } else { run.command.clone() };
-        let kept = Kept::try_parse_from(&command).map_err(|error| {
+        let lines = run.command.is_empty().then(|| Recorded::of(&run)).transpose()?;
+        let kept = Kept::try_parse_from(&run.command).map_err(|error| {
             let said = error.to_string();
             let first = said.lines().next().unwrap_or_default();
-            Failure::Usage(format!("{}: command '{}': {first}", path.display(), command.join(" ")))
+            let command = run.command.join(" ");
+            Failure::Usage(format!("{}: command '{command}': {first}", path.display()))
         })?;
-        note!("lab bench {}", command.join(" "));
+        match &lines {
+            None => note!("lab bench {}", run.command.join(" ")),
+            Some(_) => note!("it keeps no command: each version on the problems that it has of it"),
+        }
         let arguments = Arguments {
             repeat: None,
             record: given.record,
+            dry_run: given.dry_run,
             out: given.out.clone(),
             wide: given.wide,
+            in_turns: kept.arguments.in_turns || (lines.is_some() && run.in_turns),
             ..kept.arguments
         };
-        Ok(Self { run, arguments })
+        Ok(Self { run, arguments, lines })
     }
 
     /// The record's lines, to hold new ones against.
@@ -78,45 +140,6 @@ impl Repeat {
     }
 }
 
-/// The command of a record that keeps none: its family, its versions that are still there, and its problem if it has one alone.
-fn command_from_results(run: &Run) -> Result<Vec<String>, Failure> {
-    let own: Vec<&Measurement> = run.results.iter().filter(|m| m.of == Of::Version).collect();
-    let mut families = distinct(own.iter().map(|m| m.family.as_str()));
-    let mut command = Vec::new();
-    if let (Some(family), 0) = (families.next(), families.count()) {
-        command.push(family.to_owned());
-        let names = distinct(own.iter().map(|m| m.version.as_str()));
-        let (known, gone): (Vec<_>, Vec<_>) =
-            names.partition(|name| versions().any(|v| v.info().full_name() == **name));
-        if known.is_empty() {
-            let gone = gone.join(", ");
-            return Err(Failure::Refused(format!(
-                "none of its versions is there any more: {gone}"
-            )));
-        }
-        for name in gone {
-            note!("{name} is not there any more");
-        }
-        command.extend(known.into_iter().flat_map(|name| ["--version".into(), name.to_owned()]));
-        let mut shapes = distinct(own.iter().map(|m| m.shape.as_str()));
-        if let (Some(shape), 0) = (shapes.next(), shapes.count()) {
-            command.extend(["--shape".into(), shape.to_owned()]);
-        }
-    }
-    command.extend(run.in_turns.then(|| "--in-turns".to_owned()));
-    Ok(command)
-}
-
-/// Each once, in the order in which they come.
-fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
-    let mut seen = Vec::new();
-    all.filter(move |name| {
-        let is_new = !seen.contains(name);
-        seen.extend(is_new.then_some(*name));
-        is_new
-    })
-}
-
 impl Arguments {
     /// What decides what is measured, as it is typed behind `lab bench`.
     pub(super) fn command(&self) -> Vec<String> {
@@ -126,6 +149,7 @@ impl Arguments {
             command.extend(value);
         };
         self.shape.iter().for_each(|shape| option("--shape", Some(shape.clone())));
+        self.dtype.iter().for_each(|name| option("--dtype", Some(name.clone())));
         self.version.iter().for_each(|name| option("--version", Some(name.clone())));
         self.judged_on.iter().for_each(|shape| option("--judged-on", Some(shape.clone())));
         self.peers.iter().for_each(|path| option("--peers", Some(path.display().to_string())));
@@ -143,7 +167,7 @@ impl Arguments {
 mod tests {
     use super::*;
 
-    const TYPED: &str = "matmul --shape G=1,K=128,M=128,N=128 --version v1_tiled --version v6_turns --judged-on \
+    const TYPED: &str = "matmul --shape G=1,K=128,M=128,N=128 --dtype bf16 --version v1_tiled --version v6_turns --judged-on \
                          G=1,K=64,M=64,N=64 --peers benches/peers --runs 7 --in-turns";
 
     fn parsed(typed: &str) -> Arguments {
@@ -164,10 +188,20 @@ mod tests {
         let path = Path::new(records).join("20261123T174204Z-nvidia-h200-5599a56664e7.json");
         let read = |path: &Path| Repeat::read(path, &parsed("--record --out elsewhere"));
         let old = read(&path).unwrap();
-        let command = old.arguments.command();
-        assert_eq!(command[..3], ["matmul", "--version", "matmul:v0_naive"]);
+        let lines = old.lines.as_ref().expect("it keeps no command");
+        assert_eq!(lines.versions()[0].info().full_name(), "matmul:v0_naive");
         assert!(old.arguments.record && old.arguments.out == Path::new("elsewhere"));
-        assert!(!command.contains(&"--shape".to_owned()), "it has many: {command:?}");
+        // Each version on the problems that the record has of it, and on no other.
+        let measured = old.run.results.iter().filter(|m| m.of == Of::Version).count();
+        let planned = |v: &dyn Version| -> usize {
+            v.info().dtypes.iter().map(|dtype| lines.problems(v, *dtype).len()).sum()
+        };
+        assert_eq!(lines.versions().into_iter().map(planned).sum::<usize>(), measured);
+        assert!(!lines.has_launch);
+        let launches =
+            read(&Path::new(records).join("20261122T081115Z-nvidia-h200-6f42fa1fa91b.json"));
+        let launches = launches.unwrap().lines.unwrap();
+        assert!(launches.has_launch && launches.versions().is_empty());
         assert!(old.differences(&old.run.device).is_empty());
         let other = Machine { nvrtc: "99.0".into(), ..old.run.device.clone() };
         assert_eq!(old.differences(&other), ["NVRTC: 13.0 then, 99.0 now"]);

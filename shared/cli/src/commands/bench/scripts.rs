@@ -15,17 +15,55 @@ use self::process::{Answer, Script, Turn};
 pub(super) use self::process::{Ready, Theirs};
 
 /// The scripts and their families.
-const SCRIPTS: [(&str, &[&str]); 9] = [
+const SCRIPTS: [(&str, &[&str]); 10] = [
     ("attention.py", &["attention", "attention_fwbw"]),
     ("attention_step.py", &["attention_step"]),
     ("gdn.py", &["gdn_fw", "gdn_fwbw", "gdn_step"]),
-    ("linear.py", &["linear", "weight_gradient"]),
+    (
+        "linear.py",
+        &[
+            "linear",
+            "weight_gradient",
+            "linear_swiglu",
+            "linear_swiglu_back",
+            "few_rows",
+            "few_rows_int8",
+        ],
+    ),
     ("lstm.py", &["lstm_fw", "lstm"]),
     ("mlp.py", &["mlp"]),
+    ("passes.py", PASSES),
     ("qkv.py", &["qkv", "causal_qkv"]),
     ("slstm.py", &["slstm_fw", "slstm"]),
     ("vlstm.py", &["vlstm_fw", "vlstm_fwbw", "vlstm_step"]),
 ];
+
+/// Of the stage `passes`: all families but append_to_cache.
+const PASSES: &[&str] = &[
+    "rms_norm",
+    "rms_norm_back",
+    "head_norm",
+    "head_norm_back",
+    "swiglu",
+    "swiglu_back",
+    "soft_cap_gates",
+    "soft_cap_gates_back",
+    "split_heads",
+    "merge_heads",
+    "rope",
+    "dropout",
+    "widen",
+    "embedding",
+    "embedding_back",
+    "cross_entropy",
+    "cross_entropy_back",
+    "adamw",
+];
+
+/// The script that measures the libraries of a family; `None` where there is none.
+pub(super) fn script_of(family: &str) -> Option<&'static str> {
+    SCRIPTS.iter().find(|script| script.1.contains(&family)).map(|script| script.0)
+}
 
 /// The scripts of a directory, started when they are first asked.
 pub(super) struct Scripts {
@@ -90,7 +128,7 @@ impl Scripts {
 
     /// The script of a family, which is started if it has not been; `None` where there is none, or none that runs.
     fn script(&mut self, family: &str) -> Option<(&'static str, &mut Script)> {
-        let (name, _) = SCRIPTS.iter().find(|s| s.1.contains(&family))?;
+        let name = script_of(family)?;
         if !self.running.contains_key(name) {
             let started = Script::start(&self.directory.join(name));
             let script = started.map_err(|message| self.say(format!("{name}: {message}"))).ok();
