@@ -7,7 +7,8 @@ namespace lab {
 // instructions again.
 __device__ __forceinline__ float power_of_two(float x) {
 #ifdef LAB_EMULATOR
-    return exp2f(x);
+    float power = exp2f(x);
+    return power < 1.17549435e-38f ? 0.0f : power;
 #else
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));

@@ -135,11 +135,25 @@ pub(super) fn magnitudes(
                 df[t] += log_sigmoid(-f[row]).exp() * later.sqrt();
             }
         }
-        all.extend([("dq", g.dq), ("dk", g.dk), ("dv", apart(&g.dv, hv).0)]);
+        let mut dv = apart(&g.dv, hv).0;
+        let of_vanished = of_vanished_weights([&q, &k, &v, &dh], sizes);
+        for gradient in [&mut g.dq, &mut g.dk, &mut dv, &mut g.di, &mut df] {
+            gradient.iter_mut().for_each(|m| *m += of_vanished);
+        }
+        all.extend([("dq", g.dq), ("dk", g.dk), ("dv", dv)]);
         all.extend([("di", g.di), ("df", df), ("dC0", dc0), ("dn0", dn0)]);
     }
     all.extend([("h", of_h), ("CN", last.c), ("nN", last.n)]);
     all
+}
+
+/// What weights below the least f32 that is no subnormal come to, in units of roundoff: on a GPU they are 0. More than the sum of such
+/// weights over all pairs of positions, times all that may stand beside one.
+fn of_vanished_weights(tensors: [&[f64]; 4], sizes: Sizes) -> f64 {
+    let largest = |all: &[f64]| all.iter().fold(1.0, |most: f64, x| most.max(*x));
+    let beside = tensors.map(largest).iter().product::<f64>();
+    let terms = sizes.positions.pow(2) * sizes.qk * (sizes.hv + 1);
+    f64::from(f32::MIN_POSITIVE) / unit::F32 * beside * terms as f64
 }
 
 /// What is added up on the way to each m, and to the last one of each head.
