@@ -12,7 +12,7 @@ use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::suite::Check;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
 
 mod checks;
@@ -47,6 +47,8 @@ enum Way {
     Wgmma,
     /// The same, by warpgroups that take turns, of blocks that stay. Of sequences of one length, or of packed ones.
     Turns,
+    /// The same, and dq's sums handed on from block to block.
+    Handed,
 }
 
 /// Columns of the widest head of tiles in f32.
@@ -260,6 +262,26 @@ pub static WGMMA_BACK: Attention = Attention {
     way: Way::Turns,
 };
 
+/// Both passes, the gradients in one walk.
+pub static HANDED_BACK: Attention = Attention {
+    info: Info {
+        name: "v8_handed",
+        parent: Some("v7_wgmma_back"),
+        change: "one walk: five products for seven, dq's sums handed on from block to block, in order",
+        dims: &IN_REGISTERS,
+        settings: &[CAUSAL, ORDER],
+        ..WGMMA_BACK.info
+    },
+    way: Way::Handed,
+};
+
+/// Where it is `any`, blocks add to dq as they come, and runs differ in the last bits: how long the order takes.
+const ORDER: Setting = Setting::choice(
+    "order",
+    "in which blocks add to dq: fixed, so that each run has the same bits, or any",
+    &["fixed", "any"],
+);
+
 /// The forward pass over packed sequences.
 pub static PACKED: Attention = Attention {
     info: Info {
@@ -301,6 +323,7 @@ pub static STAGE: Stage = Stage {
         &SCORES_BACK,
         &MMA_BACK,
         &WGMMA_BACK,
+        &HANDED_BACK,
         &PACKED,
         &PACKED_BACK,
         &STEP,
@@ -327,6 +350,7 @@ impl Version for Attention {
             "v1_online" => Preference::new(40),
             "v0_scores" => Preference::new(50),
             "v7_wgmma_back" => Preference::new(10),
+            "v8_handed" => Preference::new(15),
             "v4_mma_back" => Preference::new(20),
             "v3_scores_back" => Preference::new(30),
             "v8_packed" => Preference::new(10),
@@ -342,6 +366,7 @@ impl Version for Attention {
             (Way::Mma, false) => vec![&kernels::MMA],
             (Way::Mma, true) => vec![&kernels::MMA, &kernels::MMA_BACK],
             (Way::Wgmma, _) => vec![&kernels::WGMMA],
+            (Way::Handed, _) => vec![&kernels::TURNS, &kernels::HANDED_BACK, &kernels::MMA_BACK],
             (Way::Turns, false) => vec![&kernels::TURNS],
             (Way::Turns, true) => vec![&kernels::TURNS, &kernels::WGMMA_BACK, &kernels::MMA_BACK],
         }
@@ -364,7 +389,7 @@ impl Version for Attention {
         let most = self.info.dims[4].max;
         // More tiles than a ring has places, for each width of a head.
         let rings = [[1, 1, 1, 530, 16], [1, 1, 1, 340, 80], [1, 1, 1, 200, 256]];
-        let has_rings = matches!(self.way, Way::Wgmma | Way::Turns);
+        let has_rings = matches!(self.way, Way::Wgmma | Way::Turns | Way::Handed);
         [
             [1, 1, 1, 1, 16],
             // A tile; one and a bit, one less a bit.
@@ -405,6 +430,11 @@ impl Version for Attention {
                 if slots.gradients.is_some() {
                     problem.add_gradients_by_warpgroups(&mut plan, slots)?;
                 }
+            }
+            Way::Handed => {
+                problem.add_by_warpgroups(&mut plan, slots, &kernels::TURNS)?;
+                let ordered = request.options().text(&self.info, ORDER.name) == "fixed";
+                problem.add_gradients_handed_on(&mut plan, slots, ordered)?;
             }
             Way::Mma => {
                 problem.add_in_tiles(&mut plan, slots, &kernels::MMA, "attention_mma")?;
@@ -687,6 +717,52 @@ impl Pass {
         Ok(())
     }
 
+    /// The same in one walk, then dq from its sums.
+    fn add_gradients_handed_on(
+        &self,
+        plan: &mut Plan,
+        slots: Slots,
+        ordered: bool,
+    ) -> Result<(), Error> {
+        let Self { heads, group, heads_a_sequence: nh, .. } = *self;
+        let Some([grad, dq, dk, dv]) = slots.gradients else { return Ok(()) };
+        let keys = self.instance(&kernels::HANDED_BACK, "attention_keys_handed");
+        let rounding = self.instance(&kernels::HANDED_BACK, "attention_round_queries");
+        let [room, rows] = [keys.size("ROOM"), keys.size("L")];
+        let (tiles, row_tiles) = (self.tiles_of(2 * ROWS), self.tiles_of(rows));
+        let of_tile = rows * room;
+        let numbers = heads * row_tiles * of_tile;
+        // Of an order that is fixed the first block stores.
+        let sums = if ordered { plan.scratch(F32, numbers) } else { plan.zeros(F32, numbers) };
+        let flags = plan.zeros(DType::U32, heads * row_tiles);
+        let lines = TensorMap::new(F32, &[LINE, numbers / LINE], &[LINE, of_tile / LINE])?;
+        let scope = self.add_rows(plan, slots, row_tiles * rows)?.with(arguments![
+            flags,
+            row_tiles,
+            ordered,
+            NH: nh / group,
+        ]);
+        let kernel = plan.device().load(keys)?;
+        let launch = kernel.grid([blocks_of(heads / group * tiles)?, 1, 1])?;
+        let of_keys = scope.clone().with(arguments![
+            q: slots.q.loaded_by(self.panels("q", rows)?),
+            grad: grad.loaded_by(self.panels("do", rows)?),
+            k: slots.k.loaded_by(self.panels("k", ROWS)?),
+            v: slots.v.loaded_by(self.panels("v", ROWS)?),
+            dk: dk.stored_by(self.panels("dk", ROWS)?),
+            dv: dv.stored_by(self.panels("dv", ROWS)?),
+            sums: sums.stored_by(lines),
+            heads: heads / group,
+            tiles,
+            together: (self.together() / group).max(1),
+        ]);
+        plan.launch_in(&of_keys, &kernel, launch, arguments![])?;
+        let kernel = plan.device().load(rounding)?;
+        let launch = kernel.grid([blocks_of(heads * row_tiles)?, 1, 1])?;
+        let scope = scope.with(arguments![dq: dq.stored_by(self.panels("dq", rows)?), sums]);
+        plan.launch_in(&scope, &kernel, launch, arguments![])
+    }
+
     /// Whether a kernel is of this type, and where it matters for sequences as these are.
     fn is_ours(&self, instance: &Instance) -> bool {
         let packed = if self.packed.is_some() { "true" } else { "false" };
@@ -705,6 +781,9 @@ impl Pass {
 /// Rows of a warpgroup, and columns of a panel.
 const ROWS: usize = 64;
 const PANEL: usize = 64;
+
+/// Numbers of a row of the sums of kernels/handed_back.cu.
+const LINE: usize = 256;
 
 /// Of the square of threads of kernels/scores.cu.
 const SIDE: usize = 16;
