@@ -7,8 +7,10 @@
 // from the last to the first. A warpgroup's slopes go to shared memory besides, a tile ahead, and each warpgroup makes a part
 // of dqᵀ of all the block's positions: of 128 columns each has 64, of 64 columns each has half of the rows. One thread
 // adds both by TMA to what blocks before have added: to block 0's, then to block 1's, in this order, so that each run
-// gives the same bits. A flag of each tile of rows says how many have added. A block waits for blocks that begin before it alone; all of a head
-// begin at the last tile of rows, so that each is a tile behind the one before, and finds its flag raised.
+// gives the same bits. A flag of each tile of rows says how many have added. A block waits only for blocks that have begun before
+// it, which its ticket says. All of a head begin at the last tile of rows, so that each stays a tile behind the one before, and finds its flag raised.
+// TURNS: one warpgroup's scores are made while the other makes slopes. AHEAD: dq's product is under way while slopes are made.
+// ORDERED: else blocks add as they come, to zeros, and runs differ in the last bits.
 //
 // q, do, dq: [B, NH, S, D], k, v, dk, dv: [B, NH / group, S, D], by maps of four dimensions; of_row: heads x length, from
 // attention_rows. sums: of each tile of rows of each head GROUPS parts, as registers have them. flags: one for each tile, zero
@@ -23,6 +25,9 @@ constexpr int ASK_REGISTERS = 24, MULTIPLY_REGISTERS = 240;
 
 // Warpgroups of a block, threads that hand dq on, and numbers of a row of `sums`.
 constexpr int GROUPS = 2, ADDERS = 2, LINE = 256;
+
+// Named barriers: of both warpgroups, and where each waits for its turn. Those before are store_rows'.
+constexpr int BOTH = 1 + GROUPS, OWN_TURN = BOTH + 1;
 
 // A warpgroup's part of dqᵀ of a tile of L rows: 64 columns of COUNT rows.
 template <int ROOM, int L> struct PartOfQueries {
@@ -42,17 +47,17 @@ template <class T, int ROOM, int L, int PLACES, int SLOPES> struct HandedTiles {
     float2 of_row[PLACES][L];
 };
 
-template <class T, int ROOM, int L, int PLACES, int SLOPES>
+template <class T, int ROOM, int L, int PLACES, int SLOPES, int TURNS, int AHEAD, int ORDERED>
 constexpr int attention_keys_handed_shared = sizeof(HandedTiles<T, ROOM, L, PLACES, SLOPES>);
 
-template <class T, int ROOM, int L, int PLACES, int SLOPES>
+template <class T, int ROOM, int L, int PLACES, int SLOPES, int TURNS, int AHEAD, int ORDERED>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     attention_keys_handed(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                           const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap grad,
                           const __grid_constant__ TensorMap dk, const __grid_constant__ TensorMap dv,
                           const __grid_constant__ TensorMap sums, const float2* __restrict__ of_row, unsigned* flags,
-                          int heads, int tiles, int row_tiles, int together, int NH, int group, int length, int S,
-                          float scale, float log2_scale, bool causal, bool ordered) {
+                          unsigned* ticket, int heads, int tiles, int row_tiles, int together, int NH, int group, int length, int S,
+                          float scale, float log2_scale, bool causal) {
     static_assert(L == ROWS, "a tile of rows is as long as a warpgroup's positions: one is its diagonal");
     using Part = PartOfQueries<ROOM, L>;
     DYNAMIC_TILES(unsigned char, memory);
@@ -61,14 +66,16 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     __shared__ Ring<SLOPES> slopes;
     __shared__ Ring<1> own;
     __shared__ Mbarrier full_sums[ADDERS], empty_sums;
+    __shared__ unsigned number;
     if (threadIdx.x == 0) {
+        number = atomicInc(ticket, gridDim.x - 1);  // 0 again for the next launch
         for (int a = 0; a < ADDERS; ++a) mbarrier_init(&full_sums[a], GROUPS * 4);
         mbarrier_init(&empty_sums, 1);
         rows.init(GROUPS * 4), own.init(GROUPS), slopes.init(GROUPS, GROUPS * 4);
     }
-    __syncthreads();  // nobody waits at a barrier that is not there
+    __syncthreads();  // nobody waits at a barrier that is not there; all read the number
 
-    auto own_tile = Order{heads, tiles, together}.at(blockIdx.x);
+    auto own_tile = Order{heads, tiles, together}.at(number);
     int head = own_tile.head, tile = tiles - 1 - own_tile.tile, kv0 = tile * GROUPS * ROWS;
     int of_sequence = head % NH, sequence = head / NH;
     int first = causal ? kv0 / L : 0, in_head = row_tiles - first, all = group * in_head;
@@ -82,10 +89,10 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         if (warp > 0) {
             // ANCHOR: hand_on
             // Two threads, for every other tile each: adds its dq when the blocks before have added theirs, then says so.
-            bool adds = tile > 0 || !ordered;
+            bool adds = tile > 0 || !ORDERED;
             for (int n = warp - 1; n < all; n += ADDERS) {
                 int part = head_of(n) * row_tiles + row_of(n) / L;
-                if (adds && ordered) {
+                if (ORDERED && adds) {
                     while (load_acquire(flags + part) != unsigned(tile)) {}
                     fence_proxy_async();  // what their copies have written comes before this one
                 }
@@ -96,7 +103,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
                 bulk_wait_read<0>();
                 mbarrier_arrive(&empty_sums);
                 bulk_wait<0>();
-                if (ordered) store_release(flags + part, unsigned(tile + 1));
+                if (ORDERED) store_release(flags + part, unsigned(tile + 1));
             }
             // ANCHOR_END: hand_on
             return;
@@ -120,24 +127,28 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
 
     registers_increase<MULTIPLY_REGISTERS>();
     int g = threadIdx.x / 128, row0 = kv0 + g * ROWS, lane = threadIdx.x % 32, in_tile = own_row() % ROWS;
-    bool speaks = threadIdx.x % 128 == 0, ends = !causal && row0 + ROWS > S;
+    bool speaks = threadIdx.x % 128 == 0;
     // ANCHOR: keys
     float dv_j[ROOM / 2], dk_j[ROOM / 2], dq_i[Part::COUNT / 2], score[L / 2], product[L / 2];
     unsigned weights[L / 16][4], slope[L / 16][4];
     Turn<SLOPES> made, used;
-    // Weights and slopes of the n-th tile, in registers; slopes in shared memory, too.
-    auto make_slopes = [&](int n) {
-        int behind = row_of(n) - row0;  // of the first row that comes past
+    auto ask_scores = [&] {
         rows.wait_full(turn);
+        if (TURNS) named_barrier_sync(OWN_TURN + g, GROUPS * 128);
         wgmma_fence();
         multiply_scores<T, ROOM, L>(score, shared.k[g], shared.q[turn.place]);
         multiply_scores<T, ROOM, L>(product, shared.v[g], shared.grad[turn.place]);
         wgmma_commit();
-        wgmma_wait<0>();
+    };
+    // Weights and slopes of the n-th tile, in registers; slopes in shared memory, too.
+    auto make_slopes = [&](int n) {
+        if (TURNS && n + g < all) named_barrier_arrive(OWN_TURN + 1 - g, GROUPS * 128);
+        int behind = row_of(n) - row0;  // of the first row that comes past
         const float2* of_rows = shared.of_row[turn.place];
         if (causal && behind <= 0) slopes_of_columns<true>(score, product, of_rows, log2_scale, in_tile - behind);
         else slopes_of_columns<false>(score, product, of_rows, log2_scale, in_tile);
-        if (ends) hide_rows(product, S - row0 - in_tile);  // a weight of zeros may be ∞, and K is 0 there
+        // Not ∞ · 0: a position behind the end has a score of 0, which may have any weight, and K of 0.
+        if (!causal && row0 + ROWS > S) hide_rows(product, S - row0 - in_tile);
         round_pairs<T>(weights, score), round_pairs<T>(slope, product);
         slopes.wait_empty(made);
         T* place = shared.slopes[made.place][g];
@@ -187,15 +198,28 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         turn.advance();
     };
     own.wait_full({});
+    if (TURNS && g == 1) named_barrier_arrive(OWN_TURN, GROUPS * 128);
+    ask_scores();
+    wgmma_wait<0>();
     make_slopes(0);
     ask_keys(false);
     wgmma_wait<0>();
     leave_rows();
     for (int n = 1; n < all; ++n) {
-        make_slopes(n);
-        ask_queries(n - 1);
-        ask_keys(true);
-        wgmma_wait<1>();
+        ask_scores();
+        if constexpr (AHEAD) {
+            ask_queries(n - 1);
+            wgmma_wait<1>();
+            make_slopes(n);  // while dq is made
+            ask_keys(true);
+            wgmma_wait<1>();
+        } else {
+            wgmma_wait<0>();
+            make_slopes(n);
+            ask_queries(n - 1);
+            ask_keys(true);
+            wgmma_wait<1>();
+        }
         give_queries(n - 1);  // while dv and dk are made
         wgmma_wait<0>();
         leave_rows();
@@ -204,20 +228,20 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     wgmma_wait<0>();
     give_queries(all - 1);
     // ANCHOR_END: keys
-    named_barrier_sync(1 + GROUPS, GROUPS * 128);  // the other's part of dq has been made of this one's K
     store_rows<false>(dv, shared.v[g], dv_j, {1, 1}, row0, of_sequence, sequence, 1 + g);
+    named_barrier_sync(BOTH, GROUPS * 128);  // the other's part of dq has been made of this one's K
     store_rows<false>(dk, shared.k[g], dk_j, {scale, scale}, row0, of_sequence, sequence, 1 + g);
     if (speaks) bulk_wait_read<0>();
 }
 
 template <class T, int ROOM, int L> struct alignas(1024) PlaceOfQueries { Panels<T, ROOM, L> panels; };
 
-// dq of a tile of L rows of a head, from the sums; flags for the next launch, and where the order is any, zeros. A grid of
+// dq of a tile of L rows of a head, from the sums. For the next launch: flags, and where the order was any, zeros. A grid of
 // heads row_tiles blocks.
 template <class T, int ROOM, int L>
 __global__ void __launch_bounds__(GROUPS * 128)
     attention_round_queries(const __grid_constant__ TensorMap dq, float* sums, unsigned* flags, int row_tiles, int NH,
-                            int group, float scale, bool ordered) {
+                            int group, float scale, bool any_order) {
     using Part = PartOfQueries<ROOM, L>;
     __shared__ PlaceOfQueries<T, ROOM, L> place;
     int head = blockIdx.x / row_tiles, g = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -233,7 +257,7 @@ __global__ void __launch_bounds__(GROUPS * 128)
         int row = Part::row(g) + n * 16 + lane / 16 * 8 + lane % 8, column = warp * 16 + lane / 8 % 2 * 8;
         store_matrices_transposed(cell(place.panels.x[Part::panel(g)], row, column), words);
     }
-    if (!ordered) {
+    if (any_order) {
 #pragma unroll
         for (int n = 0; n < Part::COUNT / 8; ++n) part.x[n][threadIdx.x % 128] = make_float4(0, 0, 0, 0);
     }
@@ -241,8 +265,9 @@ __global__ void __launch_bounds__(GROUPS * 128)
     __syncthreads();
     if (threadIdx.x) return;
     flags[blockIdx.x] = 0;
+    int row = int(blockIdx.x) % row_tiles * L;
     for (int p = 0; p < ROOM / PANEL; ++p)
-        tensor_store(dq, {p * PANEL, int(blockIdx.x) % row_tiles * L, head % (NH * group), head / (NH * group)}, place.panels.x[p]);
+        tensor_store(dq, {p * PANEL, row, head % (NH * group), head / (NH * group)}, place.panels.x[p]);
     bulk_commit();
     bulk_wait_read<0>();
 }

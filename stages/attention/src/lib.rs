@@ -12,10 +12,11 @@ use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::suite::Check;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Tiling, Version, arguments,
 };
 
 mod checks;
+mod handed;
 mod step;
 
 use checks::packed_is_as_a_batch;
@@ -269,18 +270,10 @@ pub static HANDED_BACK: Attention = Attention {
         parent: Some("v7_wgmma_back"),
         change: "one walk: five products for seven, dq's sums handed on from block to block, in order",
         dims: &IN_REGISTERS,
-        settings: &[CAUSAL, ORDER],
         ..WGMMA_BACK.info
     },
     way: Way::Handed,
 };
-
-/// Where it is `any`, blocks add to dq as they come, and runs differ in the last bits: how long the order takes.
-const ORDER: Setting = Setting::choice(
-    "order",
-    "in which blocks add to dq: fixed, so that each run has the same bits, or any",
-    &["fixed", "any"],
-);
 
 /// The forward pass over packed sequences.
 pub static PACKED: Attention = Attention {
@@ -415,6 +408,10 @@ impl Version for Attention {
         .collect()
     }
 
+    fn tilings(&self, dims: &Dims, dtype: DType) -> Vec<Tiling> {
+        if self.way == Way::Handed { handed::tilings(dims, dtype) } else { Vec::new() }
+    }
+
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let problem = Pass::of(&self.info, request)?;
         let mut plan = Plan::new(device);
@@ -433,8 +430,7 @@ impl Version for Attention {
             }
             Way::Handed => {
                 problem.add_by_warpgroups(&mut plan, slots, &kernels::TURNS)?;
-                let ordered = request.options().text(&self.info, ORDER.name) == "fixed";
-                problem.add_gradients_handed_on(&mut plan, slots, ordered)?;
+                problem.add_gradients_handed_on(&mut plan, slots, request.tiling)?;
             }
             Way::Mma => {
                 problem.add_in_tiles(&mut plan, slots, &kernels::MMA, "attention_mma")?;
@@ -636,11 +632,10 @@ impl Pass {
         Ok(map.swizzle(Swizzle::Bytes128))
     }
 
-    /// Heads of q whose keys and values half of a cache of 50 MB holds, together.
+    /// Heads of q whose keys and values half of a cache holds, together.
     fn together(&self) -> usize {
-        const BYTES: usize = 24 << 20;
-        let shared = 2 * self.positions * self.columns * self.dtype.size();
-        ((BYTES / shared).max(1) * self.group).min(self.heads)
+        let heads = heads_in_cache(self.positions, self.columns, self.dtype);
+        (heads * self.group).min(self.heads)
     }
 
     /// What pairs need of their rows, of `length` a head, with what names it.
@@ -717,52 +712,6 @@ impl Pass {
         Ok(())
     }
 
-    /// The same in one walk, then dq from its sums.
-    fn add_gradients_handed_on(
-        &self,
-        plan: &mut Plan,
-        slots: Slots,
-        ordered: bool,
-    ) -> Result<(), Error> {
-        let Self { heads, group, heads_a_sequence: nh, .. } = *self;
-        let Some([grad, dq, dk, dv]) = slots.gradients else { return Ok(()) };
-        let keys = self.instance(&kernels::HANDED_BACK, "attention_keys_handed");
-        let rounding = self.instance(&kernels::HANDED_BACK, "attention_round_queries");
-        let [room, rows] = [keys.size("ROOM"), keys.size("L")];
-        let (tiles, row_tiles) = (self.tiles_of(2 * ROWS), self.tiles_of(rows));
-        let of_tile = rows * room;
-        let numbers = heads * row_tiles * of_tile;
-        // Of an order that is fixed the first block stores.
-        let sums = if ordered { plan.scratch(F32, numbers) } else { plan.zeros(F32, numbers) };
-        let flags = plan.zeros(DType::U32, heads * row_tiles);
-        let lines = TensorMap::new(F32, &[LINE, numbers / LINE], &[LINE, of_tile / LINE])?;
-        let scope = self.add_rows(plan, slots, row_tiles * rows)?.with(arguments![
-            flags,
-            row_tiles,
-            ordered,
-            NH: nh / group,
-        ]);
-        let kernel = plan.device().load(keys)?;
-        let launch = kernel.grid([blocks_of(heads / group * tiles)?, 1, 1])?;
-        let of_keys = scope.clone().with(arguments![
-            q: slots.q.loaded_by(self.panels("q", rows)?),
-            grad: grad.loaded_by(self.panels("do", rows)?),
-            k: slots.k.loaded_by(self.panels("k", ROWS)?),
-            v: slots.v.loaded_by(self.panels("v", ROWS)?),
-            dk: dk.stored_by(self.panels("dk", ROWS)?),
-            dv: dv.stored_by(self.panels("dv", ROWS)?),
-            sums: sums.stored_by(lines),
-            heads: heads / group,
-            tiles,
-            together: (self.together() / group).max(1),
-        ]);
-        plan.launch_in(&of_keys, &kernel, launch, arguments![])?;
-        let kernel = plan.device().load(rounding)?;
-        let launch = kernel.grid([blocks_of(heads * row_tiles)?, 1, 1])?;
-        let scope = scope.with(arguments![dq: dq.stored_by(self.panels("dq", rows)?), sums]);
-        plan.launch_in(&scope, &kernel, launch, arguments![])
-    }
-
     /// Whether a kernel is of this type, and where it matters for sequences as these are.
     fn is_ours(&self, instance: &Instance) -> bool {
         let packed = if self.packed.is_some() { "true" } else { "false" };
@@ -782,14 +731,17 @@ impl Pass {
 const ROWS: usize = 64;
 const PANEL: usize = 64;
 
-/// Numbers of a row of the sums of kernels/handed_back.cu.
-const LINE: usize = 256;
-
 /// Of the square of threads of kernels/scores.cu.
 const SIDE: usize = 16;
 
 /// Where a warp has a row and a block 128 threads.
 const ROWS_A_BLOCK: usize = 4;
+
+/// Heads whose keys and values half of a cache of 50 MB holds; one at least.
+fn heads_in_cache(positions: usize, columns: usize, dtype: DType) -> usize {
+    const BYTES: usize = 24 << 20;
+    (BYTES / (2 * positions * columns * dtype.size())).max(1)
+}
 
 /// As many blocks, where a grid can have them.
 fn blocks_of(all: usize) -> Result<u32, Error> {
