@@ -8,7 +8,8 @@
 // of dqᵀ of all the block's positions: of 128 columns each has 64, of 64 columns each has half of the rows. One thread
 // adds both by TMA to what blocks before have added: to block 0's, then to block 1's, in this order, so that each run
 // gives the same bits. A flag of each tile of rows says how many have added. A block waits only for blocks that have begun before
-// it, which its ticket says. All of a head begin at the last tile of rows, so that each stays a tile behind the one before, and finds its flag raised.
+// it, which its ticket says. All of a head begin at the last tile of rows, so that each stays a tile behind the one before, and
+// finds its flag raised.
 // TURNS: one warpgroup's scores are made while the other makes slopes. AHEAD: dq's product is under way while slopes are made.
 // ORDERED: else blocks add as they come, to zeros, and runs differ in the last bits.
 //
@@ -24,7 +25,7 @@ using namespace lab;
 constexpr int ASK_REGISTERS = 24, MULTIPLY_REGISTERS = 240;
 
 // Warpgroups of a block, threads that hand dq on, and numbers of a row of `sums`.
-constexpr int GROUPS = 2, ADDERS = 2, LINE = 256;
+constexpr int GROUPS = 2, ADDERS = 3, LINE = 256;
 
 // Named barriers: of both warpgroups, and where each waits for its turn. Those before are store_rows'.
 constexpr int BOTH = 1 + GROUPS, OWN_TURN = BOTH + 1;
@@ -56,8 +57,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
                           const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap grad,
                           const __grid_constant__ TensorMap dk, const __grid_constant__ TensorMap dv,
                           const __grid_constant__ TensorMap sums, const float2* __restrict__ of_row, unsigned* flags,
-                          unsigned* ticket, int heads, int tiles, int row_tiles, int together, int NH, int group, int length, int S,
-                          float scale, float log2_scale, bool causal) {
+                          unsigned* ticket, int heads, int tiles, int row_tiles, int together, int NH, int group,
+                          int length, int S, float scale, float log2_scale, bool causal) {
     static_assert(L == ROWS, "a tile of rows is as long as a warpgroup's positions: one is its diagonal");
     using Part = PartOfQueries<ROOM, L>;
     DYNAMIC_TILES(unsigned char, memory);
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         if (threadIdx.x % 32 || warp > ADDERS) return;
         if (warp > 0) {
             // ANCHOR: hand_on
-            // Two threads, for every other tile each: adds its dq when the blocks before have added theirs, then says so.
+            // ADDERS threads, for a tile each in turn: adds its dq when the blocks before have added theirs, then says so.
             bool adds = tile > 0 || !ORDERED;
             for (int n = warp - 1; n < all; n += ADDERS) {
                 int part = head_of(n) * row_tiles + row_of(n) / L;
@@ -176,16 +177,16 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
             auto columns = mn_major<SPAN>(shared.k[of].x[Part::panel(g)], ROWS * SPAN, 8 * SPAN);
             auto of_slopes = mn_major<SPAN>(shared.slopes[used.place][of] + Part::row(g), ROWS * SPAN, 8 * SPAN);
 #pragma unroll
-            for (int n = 0; n < ROWS * SPAN; n += 16 * SPAN)
-                wgmma<T, Part::COUNT, true, true>(dq_i, advance(columns, n), advance(of_slopes, n), of > 0 || n > 0);
+            for (int j = 0; j < ROWS * SPAN; j += 16 * SPAN)
+                wgmma<T, Part::COUNT, true, true>(dq_i, advance(columns, j), advance(of_slopes, j), of > 0 || j > 0);
         }
         wgmma_commit();
     };
     auto give_queries = [&](int n) {
 #pragma unroll
-        for (int n = 0; n < Part::COUNT / 8; ++n)
-            shared.sums[g].x[n][threadIdx.x % 128] =
-                make_float4(dq_i[4 * n], dq_i[4 * n + 1], dq_i[4 * n + 2], dq_i[4 * n + 3]);
+        for (int c = 0; c < Part::COUNT / 8; ++c)
+            shared.sums[g].x[c][threadIdx.x % 128] =
+                make_float4(dq_i[4 * c], dq_i[4 * c + 1], dq_i[4 * c + 2], dq_i[4 * c + 3]);
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         if (speaks) slopes.leave(used);
         __syncwarp();
