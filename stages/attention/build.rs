@@ -51,6 +51,13 @@ fn main() {
         &[", 64, 2, 128, 4, true", ", 128, 2, 64, 4, true", ", 256, 1, 64, 2, false"],
     ));
     let wide_back = packed_or_not(wide_back);
+    // ROOM, L, PLACES, SLOPES, TURNS, AHEAD, ORDERED.
+    let mut handed = of_each(
+        &["attention_keys_handed"],
+        &TYPES[1..],
+        &[", 64, 64, 4, 3, 1, 1, 1", ", 128, 64, 3, 2, 1, 0, 1"],
+    );
+    handed.extend(of_each(&["attention_round_queries"], &TYPES[1..], &rooms));
     lab_kernel_build::Stage::new()
         .kernel("kernels/scores.cu", &scores)
         .kernel("kernels/online.cu", &online)
@@ -66,6 +73,8 @@ fn main() {
         .kernel("kernels/turns.cu", &turns)
         .needs("sm_90a")
         .kernel("kernels/wgmma_back.cu", &wide_back)
+        .needs("sm_90a")
+        .kernel("kernels/handed_back.cu", &handed)
         .needs("sm_90a")
         // TK: positions of a tile, a thread each.
         .kernel("kernels/step.cu", &of_each(&["attention_step"], &TYPES, &[", 128"]))

@@ -46,13 +46,13 @@ __device__ __forceinline__ void multiply_scores(float (&score)[L / 2], const Pan
     }
 }
 
-// out += P V: P in registers, V across the positions that are summed over.
+// out += P V, or out = P V where it is the first: P in registers, V across the positions that are summed over.
 template <class T, int ROOM, int L>
 __device__ __forceinline__ void multiply_values(float (&out)[ROOM / 2], const unsigned (&pairs)[L / 16][4],
-                                                const Panels<T, ROOM, L>& v) {
+                                                const Panels<T, ROOM, L>& v, bool adds = true) {
     auto columns = mn_major<SPAN>(v.x[0], L * SPAN, 8 * SPAN);
 #pragma unroll
-    for (int n = 0; n < L / 16; ++n) wgmma<T, ROOM, true>(out, pairs[n], advance(columns, n * 16 * SPAN));
+    for (int n = 0; n < L / 16; ++n) wgmma<T, ROOM, true>(out, pairs[n], advance(columns, n * 16 * SPAN), adds || n > 0);
 }
 // ANCHOR_END: products
 

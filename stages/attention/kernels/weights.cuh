@@ -102,6 +102,13 @@ __device__ __forceinline__ void slopes_of_columns(float (&score)[N], float (&pro
 }
 // ANCHOR_END: slopes
 
+// Numbers of those of a lane's two rows that are not among `rows` from its first on become 0.
+template <int N> __device__ __forceinline__ void hide_rows(float (&x)[N], int rows) {
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+        if (n / 2 % 2 * 8 >= rows) x[n] = 0;
+}
+
 // A lane's rows of what has been summed up, times a factor, rounded. `first` is the row of the tile's first.
 template <class T, int N>
 __device__ __forceinline__ void store_rows(Matrix<T> to, const float (&sum)[N], const float (&factor)[2], int first) {

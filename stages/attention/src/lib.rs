@@ -12,10 +12,11 @@ use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::suite::Check;
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Version, arguments,
+    Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Tiling, Version, arguments,
 };
 
 mod checks;
+mod handed;
 mod step;
 
 use checks::packed_is_as_a_batch;
@@ -47,6 +48,8 @@ enum Way {
     Wgmma,
     /// The same, by warpgroups that take turns, of blocks that stay. Of sequences of one length, or of packed ones.
     Turns,
+    /// The same, and dq's sums handed on from block to block.
+    Handed,
 }
 
 /// Columns of the widest head of tiles in f32.
@@ -260,6 +263,18 @@ pub static WGMMA_BACK: Attention = Attention {
     way: Way::Turns,
 };
 
+/// Both passes, the gradients in one walk.
+pub static HANDED_BACK: Attention = Attention {
+    info: Info {
+        name: "v8_handed",
+        parent: Some("v7_wgmma_back"),
+        change: "one walk: five products for seven, dq's sums handed on from block to block, in order",
+        dims: &IN_REGISTERS,
+        ..WGMMA_BACK.info
+    },
+    way: Way::Handed,
+};
+
 /// The forward pass over packed sequences.
 pub static PACKED: Attention = Attention {
     info: Info {
@@ -301,6 +316,7 @@ pub static STAGE: Stage = Stage {
         &SCORES_BACK,
         &MMA_BACK,
         &WGMMA_BACK,
+        &HANDED_BACK,
         &PACKED,
         &PACKED_BACK,
         &STEP,
@@ -327,6 +343,7 @@ impl Version for Attention {
             "v1_online" => Preference::new(40),
             "v0_scores" => Preference::new(50),
             "v7_wgmma_back" => Preference::new(10),
+            "v8_handed" => Preference::new(15),
             "v4_mma_back" => Preference::new(20),
             "v3_scores_back" => Preference::new(30),
             "v8_packed" => Preference::new(10),
@@ -342,6 +359,7 @@ impl Version for Attention {
             (Way::Mma, false) => vec![&kernels::MMA],
             (Way::Mma, true) => vec![&kernels::MMA, &kernels::MMA_BACK],
             (Way::Wgmma, _) => vec![&kernels::WGMMA],
+            (Way::Handed, _) => vec![&kernels::TURNS, &kernels::HANDED_BACK, &kernels::MMA_BACK],
             (Way::Turns, false) => vec![&kernels::TURNS],
             (Way::Turns, true) => vec![&kernels::TURNS, &kernels::WGMMA_BACK, &kernels::MMA_BACK],
         }
@@ -364,7 +382,7 @@ impl Version for Attention {
         let most = self.info.dims[4].max;
         // More tiles than a ring has places, for each width of a head.
         let rings = [[1, 1, 1, 530, 16], [1, 1, 1, 340, 80], [1, 1, 1, 200, 256]];
-        let has_rings = matches!(self.way, Way::Wgmma | Way::Turns);
+        let has_rings = matches!(self.way, Way::Wgmma | Way::Turns | Way::Handed);
         [
             [1, 1, 1, 1, 16],
             // A tile; one and a bit, one less a bit.
@@ -390,6 +408,10 @@ impl Version for Attention {
         .collect()
     }
 
+    fn tilings(&self, dims: &Dims, dtype: DType) -> Vec<Tiling> {
+        if self.way == Way::Handed { handed::tilings(dims, dtype) } else { Vec::new() }
+    }
+
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let problem = Pass::of(&self.info, request)?;
         let mut plan = Plan::new(device);
@@ -405,6 +427,10 @@ impl Version for Attention {
                 if slots.gradients.is_some() {
                     problem.add_gradients_by_warpgroups(&mut plan, slots)?;
                 }
+            }
+            Way::Handed => {
+                problem.add_by_warpgroups(&mut plan, slots, &kernels::TURNS)?;
+                problem.add_gradients_handed_on(&mut plan, slots, request.tiling)?;
             }
             Way::Mma => {
                 problem.add_in_tiles(&mut plan, slots, &kernels::MMA, "attention_mma")?;
@@ -606,11 +632,10 @@ impl Pass {
         Ok(map.swizzle(Swizzle::Bytes128))
     }
 
-    /// Heads of q whose keys and values half of a cache of 50 MB holds, together.
+    /// Heads of q whose keys and values half of a cache holds, together.
     fn together(&self) -> usize {
-        const BYTES: usize = 24 << 20;
-        let shared = 2 * self.positions * self.columns * self.dtype.size();
-        ((BYTES / shared).max(1) * self.group).min(self.heads)
+        let heads = heads_in_cache(self.positions, self.columns, self.dtype);
+        (heads * self.group).min(self.heads)
     }
 
     /// What pairs need of their rows, of `length` a head, with what names it.
@@ -711,6 +736,12 @@ const SIDE: usize = 16;
 
 /// Where a warp has a row and a block 128 threads.
 const ROWS_A_BLOCK: usize = 4;
+
+/// Heads whose keys and values half of a cache of 50 MB holds; one at least.
+fn heads_in_cache(positions: usize, columns: usize, dtype: DType) -> usize {
+    const BYTES: usize = 24 << 20;
+    (BYTES / (2 * positions * columns * dtype.size())).max(1)
+}
 
 /// As many blocks, where a grid can have them.
 fn blocks_of(all: usize) -> Result<u32, Error> {

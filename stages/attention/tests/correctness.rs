@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use attention::{
-    MMA, MMA_BACK, ONLINE, PACKED, PACKED_BACK, SCORES, SCORES_BACK, STAGE, STEP, STEP_SPLIT,
-    TURNS, WGMMA, WGMMA_BACK,
+    HANDED_BACK, MMA, MMA_BACK, ONLINE, PACKED, PACKED_BACK, SCORES, SCORES_BACK, STAGE, STEP,
+    STEP_SPLIT, TURNS, WGMMA, WGMMA_BACK,
 };
 use lab_families::attention::{packed_sizes, sizes};
 use lab_harness::suite::{assert_right, in_all_types};
@@ -19,6 +19,7 @@ version_tests! {
     v5_wgmma = WGMMA,
     v6_turns = TURNS,
     v7_wgmma_back = WGMMA_BACK,
+    v8_handed = HANDED_BACK,
     v8_packed = PACKED,
     v9_packed_back = PACKED_BACK,
     step = STEP,
@@ -28,7 +29,7 @@ version_tests! {
 stage_checks!(STAGE);
 
 random_problems! {
-    cases: 10, of: in_all_types(&[&ONLINE, &MMA, &TURNS, &SCORES_BACK, &MMA_BACK, &WGMMA_BACK]);
+    cases: 10, of: in_all_types(&[&ONLINE, &MMA, &TURNS, &SCORES_BACK, &MMA_BACK, &WGMMA_BACK, &HANDED_BACK]);
     (
         b in 1usize..3,
         nkv in 1usize..3,
