@@ -93,7 +93,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
             bool adds = tile > 0 || !ORDERED;
             for (int n = warp - 1; n < all; n += ADDERS) {
                 int part = head_of(n) * row_tiles + row_of(n) / L;
-                if (ORDERED && adds) {
+                if constexpr (ORDERED) {
                     while (load_acquire(flags + part) != unsigned(tile)) {}
                     fence_proxy_async();  // what their copies have written comes before this one
                 }
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
                 bulk_wait_read<0>();
                 mbarrier_arrive(&empty_sums);
                 bulk_wait<0>();
-                if (ORDERED) store_release(flags + part, unsigned(tile + 1));
+                if constexpr (ORDERED) store_release(flags + part, unsigned(tile + 1));
             }
             // ANCHOR_END: hand_on
             return;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     Turn<SLOPES> made, used;
     auto ask_scores = [&] {
         rows.wait_full(turn);
-        if (TURNS) named_barrier_sync(OWN_TURN + g, GROUPS * 128);
+        if constexpr (TURNS) named_barrier_sync(OWN_TURN + g, GROUPS * 128);
         wgmma_fence();
         multiply_scores<T, ROOM, L>(score, shared.k[g], shared.q[turn.place]);
         multiply_scores<T, ROOM, L>(product, shared.v[g], shared.grad[turn.place]);
@@ -143,7 +143,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     };
     // Weights and slopes of the n-th tile, in registers; slopes in shared memory, too.
     auto make_slopes = [&](int n) {
-        if (TURNS && n + g < all) named_barrier_arrive(OWN_TURN + 1 - g, GROUPS * 128);
+        if constexpr (TURNS)
+            if (n + g < all) named_barrier_arrive(OWN_TURN + 1 - g, GROUPS * 128);
         int behind = row_of(n) - row0;  // of the first row that comes past
         const float2* of_rows = shared.of_row[turn.place];
         if (causal && behind <= 0) slopes_of_columns<true>(score, product, of_rows, log2_scale, in_tile - behind);
@@ -199,7 +200,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         turn.advance();
     };
     own.wait_full({});
-    if (TURNS && g == 1) named_barrier_arrive(OWN_TURN, GROUPS * 128);
+    if constexpr (TURNS)
+        if (g == 1) named_barrier_arrive(OWN_TURN, GROUPS * 128);
     ask_scores();
     wgmma_wait<0>();
     make_slopes(0);

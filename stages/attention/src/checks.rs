@@ -25,6 +25,31 @@ pub(crate) fn packed_is_as_a_batch(device: &Device, [batch, packed]: [&'static d
     }
 }
 
+/// Positions behind the end have scores of 0. Where all others are far below, their weights are infinite, and must not count.
+pub(crate) fn gone_positions_have_no_weight(device: &Device, versions: [&'static dyn Version; 2]) {
+    let constant = |tensor: &Tensor, value: f64| {
+        let values = vec![value; tensor.values().len()];
+        Tensor::rounded(tensor.dtype, &tensor.shape, &values)
+    };
+    for columns in [64, 128] {
+        let problem = Problem::new(sizes([1, 1, 1, 40, columns]), DType::BF16);
+        let [expected, found] = versions.map(|version| {
+            let mut inputs = version.inputs(&problem);
+            for (name, value) in [("q", 4.0), ("k", -4.0)] {
+                inputs.insert(name.to_owned(), constant(&inputs[name], value));
+            }
+            let options = Options::parse(&["causal=no".to_owned()], version.info()).unwrap();
+            run(version, device, &inputs, &options).unwrap()
+        });
+        for (name, expected) in &expected {
+            let (expected, found) = (expected.values(), found[name].values());
+            let largest = expected.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+            let close = |(x, y): (&f64, &f64)| (x - y).abs() <= 0.02 * largest;
+            assert!(expected.iter().zip(&found).all(close), "{name}, D={columns}");
+        }
+    }
+}
+
 /// \[B, heads, S, …\] as \[1, heads, B S, …\].
 fn packed_from(tensor: &Tensor) -> Tensor {
     let [b, heads, s] = [0, 1, 2].map(|at| tensor.shape[at]);

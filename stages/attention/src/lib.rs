@@ -19,7 +19,7 @@ mod checks;
 mod handed;
 mod step;
 
-use checks::packed_is_as_a_batch;
+use checks::{gone_positions_have_no_weight, packed_is_as_a_batch};
 pub use step::{STEP, STEP_SPLIT};
 
 #[allow(missing_docs, unsafe_code)]
@@ -323,10 +323,15 @@ pub static STAGE: Stage = Stage {
         &STEP_SPLIT,
     ],
     kernels: kernels::KERNELS,
-    checks: &[Check::new("packed_sequences_of_one_length_are_as_a_batch", |device| {
-        packed_is_as_a_batch(device, [&TURNS, &PACKED]);
-        packed_is_as_a_batch(device, [&WGMMA_BACK, &PACKED_BACK]);
-    })],
+    checks: &[
+        Check::new("packed_sequences_of_one_length_are_as_a_batch", |device| {
+            packed_is_as_a_batch(device, [&TURNS, &PACKED]);
+            packed_is_as_a_batch(device, [&WGMMA_BACK, &PACKED_BACK]);
+        }),
+        Check::new("positions_behind_the_end_have_no_weight", |device| {
+            gone_positions_have_no_weight(device, [&WGMMA_BACK, &HANDED_BACK]);
+        }),
+    ],
     ..Stage::EMPTY
 };
 
