@@ -6,11 +6,13 @@
 //! in, under its name with `d` before. The equations are those of [`lab_reference::lstm`].
 
 use lab_device::DType;
-use lab_reference::lstm::{Inputs, Network, Tensors as Parameters, Upstream};
+use lab_reference::lstm::{
+    Gradients, Inputs, Network, Outputs, Roundings, Tensors as Parameters, Upstream,
+};
 
+use lab_harness::compare::{each, unit, unit_roundoff};
 use lab_harness::{
-    Cost, Dim, Dims, Family, Info, Input, Magnitude, Magnitudes, Options, Problem, Reference,
-    Tensor, Tensors,
+    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Problem, Reference, Tensor, Tensors,
 };
 
 /// The family of the forward and the backward pass.
@@ -41,10 +43,8 @@ impl Family for Lstm {
         if self.backward { reference(inputs) } else { forward_reference(inputs) }
     }
 
-    /// A recurrence carries the roundings of each step through the gates of all that follow, which is not followed
-    /// here; states and gradients are of one size all over, so that the largest tells what that is.
-    fn magnitudes(&self, _: &Info, _: &Tensors, _: &Options, reference: &Reference) -> Magnitudes {
-        reference.iter().map(|(name, _)| (*name, Magnitude::Whole)).collect()
+    fn magnitudes(&self, _: &Info, inputs: &Tensors, _: &Options, _: &Reference) -> Magnitudes {
+        each(magnitudes(inputs, self.backward))
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
@@ -146,22 +146,67 @@ fn with_inputs<R>(inputs: &Tensors, work: impl FnOnce(Network, &Parameters, Inpu
     work(Network::lstm(shape[2], inputs["h0"].shape[2]), &parameters, data)
 }
 
+type Named = Vec<(&'static str, Vec<f64>)>;
+
+/// What `work` makes of the gradients from above.
+fn with_upstream<R>(inputs: &Tensors, work: impl FnOnce(Upstream<'_>) -> R) -> R {
+    let [dy, dhn, dcn] = ["dy", "dhn", "dcn"].map(|name| inputs[name].values());
+    work(Upstream { dy: Some(&dy), dhn: Some(&dhn), dcn: Some(&dcn) })
+}
+
+/// Under the names of [`OUTPUTS`].
+fn named(out: Outputs, back: Option<Gradients>) -> Named {
+    let mut all = vec![("y", out.y), ("hn", out.hn), ("cn", out.cn)];
+    if let Some(mut back) = back {
+        all.extend([("dx", back.dx), ("dh0", back.dh0), ("dc0", back.dc0)]);
+        for name in &OUTPUTS[6..] {
+            all.push((name, back.parameters.remove(*name).expect("of each parameter")));
+        }
+    }
+    all
+}
+
 /// All outputs in f64.
 ///
 /// # Panics
 /// The inputs have not been checked with [`lab_harness::Info::problem_of`].
-pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
-    let [dy, dhn, dcn] = ["dy", "dhn", "dcn"].map(|name| inputs[name].values());
-    let upstream = Upstream { dy: Some(&dy), dhn: Some(&dhn), dcn: Some(&dcn) };
-    let mut back = with_inputs(inputs, |network, parameters, data| {
-        network.backward(parameters, data, upstream)
-    });
-    let mut all = forward_reference(inputs);
-    all.extend([("dx", back.dx), ("dh0", back.dh0), ("dc0", back.dc0)]);
-    for name in &OUTPUTS[6..] {
-        all.push((name, back.parameters.remove(*name).expect("of each parameter")));
+pub fn reference(inputs: &Tensors) -> Named {
+    with_inputs(inputs, |network, parameters, data| {
+        let back = with_upstream(inputs, |upstream| network.backward(parameters, data, upstream));
+        named(network.forward(parameters, data), Some(back))
+    })
+}
+
+/// What is rounded in runs of a type, in its unit roundoff, on whatever device.
+///
+/// In f32 and f64 a GPU's exponential may be off by 2 units in the last place, and so may a quick division: by 4 units of roundoff each.
+/// A sigmoid 1 / (1 + e) is off by 5 of itself then, and by 4 (1 − σ); a tanh, (1 − e) / (1 + e) from 1/4 on, by 13. In runs of
+/// halves gates are f32 and are made of `ex2` and `rcp`, off by 5 of its units beside 1, or 9; those of bf16 of `tanh.approx`, off by a
+/// part in 2¹¹. What is handed on is a half.
+fn roundings(dtype: DType) -> Roundings {
+    let sums = unit::F32 / unit_roundoff(dtype);
+    match dtype {
+        DType::BF16 => {
+            Roundings { sums, handed: 1.0, sigmoid: [0.0, 1.0 / 16.0], tangent: [1.0 / 8.0, 0.0] }
+        }
+        DType::F16 => {
+            Roundings { sums, handed: 1.0, sigmoid: [0.0, 5.0 * sums], tangent: [0.0, 9.0 * sums] }
+        }
+        _ => Roundings { sums: 1.0, handed: 0.0, sigmoid: [9.0, 0.0], tangent: [13.0, 0.0] },
     }
-    all
+}
+
+/// What the roundings of each element are relative to: see [`Network::magnitudes`].
+fn magnitudes(inputs: &Tensors, backward: bool) -> Named {
+    let roundings = roundings(inputs["x"].dtype);
+    with_inputs(inputs, |network, parameters, data| {
+        let of = |upstream: Option<Upstream<'_>>| {
+            network.magnitudes(parameters, data, upstream, roundings)
+        };
+        let (out, back) =
+            if backward { with_upstream(inputs, |upstream| of(Some(upstream))) } else { of(None) };
+        named(out, back)
+    })
 }
 
 /// Two operations for each weight, row and step, and twice as many on the way back: by the input and
@@ -178,9 +223,9 @@ pub fn cost(dims: &Dims, dtype: DType) -> Cost {
 ///
 /// # Panics
 /// The inputs have not been checked with [`lab_harness::Info::problem_of`].
-fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
+fn forward_reference(inputs: &Tensors) -> Named {
     let out = with_inputs(inputs, |network, parameters, data| network.forward(parameters, data));
-    vec![("y", out.y), ("hn", out.hn), ("cn", out.cn)]
+    named(out, None)
 }
 
 /// The same as [`cost`], of the forward pass alone.

@@ -7,11 +7,11 @@
 //! [`lab_reference::slstm`].
 
 use lab_device::DType;
-use lab_reference::slstm::{self, Sizes, State, Upstream};
+use lab_reference::slstm::{self, Gradients, Outputs, Roundings, Sizes, State, Upstream};
 
+use lab_harness::compare::{each, unit, unit_roundoff};
 use lab_harness::{
-    Cost, Dim, Dims, Family, Info, Input, Magnitude, Magnitudes, Options, Problem, Reference,
-    Tensor, Tensors,
+    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Problem, Reference, Tensor, Tensors,
 };
 
 /// The family of the forward and the backward pass.
@@ -41,10 +41,8 @@ impl Family for Slstm {
         if self.backward { reference(inputs) } else { forward_reference(inputs) }
     }
 
-    /// A recurrence carries the roundings of each step through the gates of all that follow, which is not followed
-    /// here; states and gradients are of one size all over, so that the largest tells what that is.
-    fn magnitudes(&self, _: &Info, _: &Tensors, _: &Options, reference: &Reference) -> Magnitudes {
-        reference.iter().map(|(name, _)| (*name, Magnitude::Whole)).collect()
+    fn magnitudes(&self, _: &Info, inputs: &Tensors, _: &Options, _: &Reference) -> Magnitudes {
+        each(magnitudes(inputs, self.backward))
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
@@ -151,31 +149,62 @@ fn with_inputs<R>(inputs: &Tensors, work: impl FnOnce(Sizes, slstm::Inputs<'_>) 
     work(Sizes { steps, batch, heads, units }, slstm::Inputs { wx: &wx, r: &r, b: &b, state })
 }
 
+type Named = Vec<(&'static str, Vec<f64>)>;
+
+/// What `work` makes of the gradients from above.
+fn with_upstream<R>(inputs: &Tensors, work: impl FnOnce(Upstream<'_>) -> R) -> R {
+    let dy = inputs["dy"].values();
+    let last = several(inputs, ["dhn", "dcn", "dnn"]);
+    let state = last.as_ref().map(|all| all.each_ref().map(|of| &of[..]));
+    work(Upstream { dy: &dy, state })
+}
+
+fn named(out: Outputs) -> Named {
+    let [hn, cn, nn, mn] = out.state;
+    OUTPUTS.into_iter().zip([out.y, hn, cn, nn, mn]).collect()
+}
+
+fn named_gradients(back: Gradients) -> Named {
+    let [dh0, dc0, dn0] = back.state;
+    let all = [back.dwx, back.dr, back.db, dh0, dc0, dn0];
+    OUTPUTS.into_iter().skip(FORWARD_OUTPUTS).zip(all).collect()
+}
+
 /// All outputs in f64.
 ///
 /// # Panics
 /// The inputs have not been checked with [`Info::problem_of`].
-pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
-    let mut all = forward_reference(inputs);
-    let dy = inputs["dy"].values();
-    let last = several(inputs, ["dhn", "dcn", "dnn"]);
-    let state = last.as_ref().map(|all| all.each_ref().map(|of| &of[..]));
-    let back =
-        with_inputs(inputs, |sizes, given| sizes.backward(given, Upstream { dy: &dy, state }));
-    let [dh0, dc0, dn0] = back.state;
-    let gradients = [back.dwx, back.dr, back.db, dh0, dc0, dn0];
-    all.extend(OUTPUTS.into_iter().skip(FORWARD_OUTPUTS).zip(gradients));
-    all
+pub fn reference(inputs: &Tensors) -> Named {
+    let back = with_upstream(inputs, |upstream| {
+        with_inputs(inputs, |sizes, given| sizes.backward(given, upstream))
+    });
+    forward_reference(inputs).into_iter().chain(named_gradients(back)).collect()
 }
 
 /// Of the forward pass alone, in f64.
 ///
 /// # Panics
 /// The inputs have not been checked with [`Info::problem_of`].
-pub fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
-    let out = with_inputs(inputs, |sizes, given| sizes.forward(given));
-    let [hn, cn, nn, mn] = out.state;
-    OUTPUTS.into_iter().zip([out.y, hn, cn, nn, mn]).collect()
+pub fn forward_reference(inputs: &Tensors) -> Named {
+    named(with_inputs(inputs, |sizes, given| sizes.forward(given)))
+}
+
+/// What the roundings of each element are relative to, in the unit roundoff of the run's type: see [`Sizes::magnitudes`]. All is
+/// computed in f32, and what units hand to each other is of the type.
+fn magnitudes(inputs: &Tensors, backward: bool) -> Named {
+    let dtype = inputs["wx"].dtype;
+    let handed = if dtype == DType::F32 { 0.0 } else { 1.0 };
+    let roundings = Roundings { sums: unit::F32 / unit_roundoff(dtype), handed };
+    let mut all = named(with_inputs(inputs, |sizes, given| sizes.magnitudes(given, roundings)));
+    if backward {
+        let back = with_upstream(inputs, |upstream| {
+            with_inputs(inputs, |sizes, given| {
+                sizes.backward_magnitudes(given, upstream, roundings)
+            })
+        });
+        all.extend(named_gradients(back));
+    }
+    all
 }
 
 /// Two operations for each weight, row and step, and twice as many on the way back: by h and by the weight. The few dozen

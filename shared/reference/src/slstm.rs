@@ -11,7 +11,11 @@
 //! c and n carry the same factor exp(−m), so that h does not depend on m. A state stands for the same at
 //! any m: gradients by c and n are those at the m that came, and of m there is none.
 
+mod magnitudes;
+
 use rayon::prelude::*;
+
+pub use magnitudes::Roundings;
 
 /// The sizes of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

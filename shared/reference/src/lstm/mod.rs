@@ -38,6 +38,7 @@
 mod direction;
 mod gru_cell;
 mod lstm_cell;
+mod magnitudes;
 mod norm;
 mod parameters;
 mod slstm_layer;
@@ -49,6 +50,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+pub use magnitudes::Roundings;
 pub use parameters::Parameter;
 
 /// Values by name, each row-major.

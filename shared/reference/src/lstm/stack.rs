@@ -11,16 +11,16 @@ struct Layer {
 }
 
 /// Inputs as they are used: checked, and those left out filled in.
-struct Data {
-    steps: usize,
+pub(super) struct Data {
+    pub(super) steps: usize,
     batch: usize,
-    lengths: Vec<usize>,
-    h0: Vec<f64>,
-    c0: Vec<f64>,
+    pub(super) lengths: Vec<usize>,
+    pub(super) h0: Vec<f64>,
+    pub(super) c0: Vec<f64>,
 }
 
 /// The values, or as many zeros.
-fn or_zeros(values: Option<&[f64]>, len: usize, name: &str) -> Vec<f64> {
+pub(super) fn or_zeros(values: Option<&[f64]>, len: usize, name: &str) -> Vec<f64> {
     let values = values.map_or_else(|| vec![0.0; len], <[f64]>::to_vec);
     assert_eq!(values.len(), len, "{name}");
     values
@@ -41,7 +41,7 @@ impl Network {
         (of_h, if self.cell == Cell::Lstm { of_h } else { 0 })
     }
 
-    fn data(&self, x: Inputs<'_>) -> Data {
+    pub(super) fn data(&self, x: Inputs<'_>) -> Data {
         let batch = x.batch;
         let steps = x.x.len() / (batch * self.inputs);
         assert!(steps > 0 && x.x.len() == steps * batch * self.inputs, "x");
@@ -59,7 +59,7 @@ impl Network {
         Data { steps, batch, lengths, h0, c0 }
     }
 
-    fn direction<'a>(
+    pub(super) fn direction<'a>(
         &'a self,
         parameters: &'a Tensors,
         data: &'a Data,

@@ -1,0 +1,341 @@
+//! What the rounding errors of the plain LSTM are relative to: how they go from step to step, forward and back.
+//!
+//! Each step rounds, and its errors go on to first order, by the slopes of what comes behind. An error e_c of a unit's c goes to
+//! the c of the next step by the factor f, as the errors of its gates do by their factors: absolute values add up. What comes of
+//! other units goes through W_hh, whose signs know nothing of the errors' signs: there squares add up, as they do of what is
+//! random (Higham & Mary 2019, "A new approach to probabilistic rounding error analysis"). Absolute values would not do: |W_hh|
+//! makes more of errors at each step where W_hh itself makes less.
+//!
+//! ```text
+//! a:  own = |W_ih||x| + |b| + |W_hh||h|        others² = W_hh² (e_h² + h²) + (W_ih x + b)²      those of what is handed on rounded
+//! y:  e_i = i (1 − i) e_a + its function's      e_g = (1 − g²) e_a + its function's
+//! c:  e_c ← f e_c + |c| e_f + |g| e_i + i e_g + |f c| + |i g| + |f c + i g|
+//! h:  e_h = |tanh c| e_o + o ((1 − tanh² c) e_c + its function's) + |o tanh c|
+//! ```
+//!
+//! The way back is of products, each off by its factors' errors: dc by those of dh, o, tanh c; da by those of dc and of the gates.
+//! dh of the step before is W_hhᵀ da, as a is of h; and so are the gradients by x and by the parameters, whose x and h are as
+//! random to da as W_hh is.
+
+use super::direction::Direction;
+use super::stack::or_zeros;
+use super::{Cell, Gradients, Inputs, Network, Outputs, Tensors, Upstream};
+use crate::matmul::matmul;
+use crate::playg::{sigmoid, transpose};
+
+/// What is rounded, in the unit that the magnitudes shall be of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roundings {
+    /// Sums and products.
+    pub sums: f64,
+    /// What goes to other units: h, da, and W_ih x + b.
+    pub handed: f64,
+    /// A sigmoid: a part of itself, and one beside it.
+    pub sigmoid: [f64; 2],
+    /// A tanh, likewise.
+    pub tangent: [f64; 2],
+}
+
+const GATES: usize = 4;
+const O: usize = 3;
+
+/// A unit's step, and by how much each is off.
+#[derive(Clone, Copy, Default)]
+struct Unit {
+    /// i, f, g, o.
+    gates: [Off; GATES],
+    slopes: [Off; GATES],
+    c_before: Off,
+    c: Off,
+    tanh_c: Off,
+    h: Off,
+}
+
+/// A value and its error.
+#[derive(Clone, Copy, Default)]
+struct Off {
+    of: f64,
+    by: f64,
+}
+
+impl Off {
+    const fn exact(of: f64) -> Self {
+        Self { of, by: 0.0 }
+    }
+
+    /// A product of both; with what its own rounding adds.
+    fn times(self, other: Self, sums: f64) -> Self {
+        let of = self.of * other.of;
+        let by = self.by * other.of.abs() + self.of.abs() * other.by + sums * of.abs();
+        Self { of, by }
+    }
+
+    fn plus(self, other: Self, sums: f64) -> Self {
+        let of = self.of + other.of;
+        Self { of, by: self.by + other.by + sums * of.abs() }
+    }
+}
+
+fn squares(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|v| v * v).collect()
+}
+
+fn absolute(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|v| v.abs()).collect()
+}
+
+/// `sums` times the one, and the root of the other.
+fn together(sums: f64, own: &[f64], of_squares: &[f64]) -> Vec<f64> {
+    own.iter().zip(of_squares).map(|(own, squares)| sums * own + squares.sqrt()).collect()
+}
+
+/// Sums of the columns of rows.
+fn sum_rows(rows: &[f64], columns: usize) -> Vec<f64> {
+    let mut all = vec![0.0; columns];
+    rows.chunks(columns).for_each(|row| all.iter_mut().zip(row).for_each(|(s, v)| *s += v));
+    all
+}
+
+impl Roundings {
+    /// A gate's function, or that of c, and its slope: of the sum a, which is off by `own` and by what others bring.
+    fn function(self, is_tangent: bool, a: f64) -> (Off, Off) {
+        let (of, [part, beside]) =
+            if is_tangent { (a.tanh(), self.tangent) } else { (sigmoid(a), self.sigmoid) };
+        let by = part * of.abs() + beside;
+        let slope = if is_tangent { 1.0 - of * of } else { of * (1.0 - of) };
+        (Off { of, by }, Off::exact(slope))
+    }
+
+    /// The slope's error, of a value's.
+    fn slope_by(self, is_tangent: bool, value: Off) -> f64 {
+        if is_tangent {
+            2.0 * value.of.abs() * value.by + self.sums
+        } else {
+            (1.0 - 2.0 * value.of).abs() * value.by + 2.0 * self.sums * value.of * (1.0 - value.of)
+        }
+    }
+
+    /// From the sums a, what is off of them by themselves and by other units, and c before.
+    fn step(self, a: [f64; GATES], own: [f64; GATES], others: [f64; GATES], c_before: Off) -> Unit {
+        let mut unit = Unit { c_before, ..Unit::default() };
+        // By which c depends on each gate; what others bring is random from gate to gate, as their rows of W_hh are.
+        let mut of_others = [0.0; GATES];
+        for gate in 0..GATES {
+            let is_tangent = gate == 2;
+            let (mut value, mut slope) = self.function(is_tangent, a[gate]);
+            value.by += slope.of * own[gate];
+            of_others[gate] = slope.of * others[gate];
+            let whole = Off { by: value.by + of_others[gate], ..value };
+            slope.by = self.slope_by(is_tangent, whole);
+            (unit.gates[gate], unit.slopes[gate]) = (value, slope);
+        }
+        let [i, f, g, _] = unit.gates;
+        unit.c = f.times(c_before, self.sums).plus(i.times(g, self.sums), self.sums);
+        let brought = [g.of * of_others[0], c_before.of * of_others[1], i.of * of_others[2]];
+        unit.c.by += brought.iter().map(|v| v * v).sum::<f64>().sqrt();
+        unit.gates.iter_mut().zip(of_others).for_each(|(gate, by)| gate.by += by);
+        let (mut tanh_c, slope) = self.function(true, unit.c.of);
+        tanh_c.by += slope.of * unit.c.by;
+        unit.tanh_c = tanh_c;
+        unit.h = unit.gates[O].times(tanh_c, self.sums);
+        unit
+    }
+
+    /// From the gradients by h and c behind a step, those by its sums, and that by c before.
+    fn step_back(self, unit: &Unit, dh: Off, dc: Off) -> ([Off; GATES], Off) {
+        let sums = self.sums;
+        let [i, f, g, o] = unit.gates;
+        let slope =
+            Off { of: 1.0 - unit.tanh_c.of * unit.tanh_c.of, by: self.slope_by(true, unit.tanh_c) };
+        let dc = dh.times(o, sums).times(slope, sums).plus(dc, sums);
+        let by_gate = [dc.times(g, sums), dc.times(unit.c_before, sums), dc.times(i, sums)];
+        let [of_i, of_f, of_g] = [0, 1, 2].map(|n| by_gate[n].times(unit.slopes[n], sums));
+        let of_o = dh.times(unit.tanh_c, sums).times(unit.slopes[O], sums);
+        ([of_i, of_f, of_g, of_o], dc.times(f, sums))
+    }
+}
+
+/// The sums of a step that go into the gates, `[B, 4H]` each.
+struct Sums<'a> {
+    /// What x adds, with both biases: it is handed on as it is.
+    of_x: Vec<f64>,
+    /// What h adds.
+    of_h: Vec<f64>,
+    /// Both without their cancellation.
+    own: Vec<f64>,
+    /// Squares of what is off of them by other units.
+    others: Vec<f64>,
+    roundings: &'a Roundings,
+}
+
+impl Sums<'_> {
+    /// Of the units of a row, the gates of one lie `hidden` apart, from `at` on.
+    fn unit(&self, at: usize, hidden: usize, c_before: Off) -> Unit {
+        let places = [0, 1, 2, 3].map(|gate| at + gate * hidden);
+        let own = places.map(|n| self.roundings.sums * self.own[n]);
+        let handed = |n: usize| (self.roundings.handed * self.of_x[n]).powi(2);
+        let others = places.map(|n| (self.others[n] + handed(n)).sqrt());
+        let a = places.map(|n| self.of_x[n] + self.of_h[n]);
+        self.roundings.step(a, own, others, c_before)
+    }
+}
+
+/// The forward pass, with all that the way back needs.
+struct Walk<'a> {
+    roundings: Roundings,
+    direction: Direction<'a>,
+    batch: usize,
+    x: &'a [f64],
+    /// `[T, B, H]`
+    units: Vec<Unit>,
+    /// h before each step, and the squares of its errors.
+    before: (Vec<f64>, Vec<f64>),
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        roundings: Roundings,
+        direction: Direction<'a>,
+        x: &'a [f64],
+        h0: &[f64],
+        c0: &[f64],
+    ) -> Self {
+        let (hidden, columns) = (direction.network.hidden, direction.columns);
+        let (batch, gates) = (direction.lengths.len(), GATES * hidden);
+        let (rows, of_step) = (x.len() / columns, batch * gates);
+        let kept = direction.forward(x, h0, c0).kept;
+        let bias = |name| direction.weights.get(name).map_or(vec![0.0; gates], |b| b.to_vec());
+        let [bias_ih, bias_hh] = ["bias_ih", "bias_hh"].map(bias);
+        let weight_ih = transpose(&absolute(direction.weights["weight_ih"]), columns);
+        let weight_hh = transpose(&absolute(direction.weights["weight_hh"]), hidden);
+        let weight_hh_squares = squares(&weight_hh);
+        let own_x = matmul(&absolute(x), &weight_ih, rows, gates, columns);
+        let mut units: Vec<Unit> = Vec::with_capacity(rows * hidden);
+        let mut before = vec![0.0; batch * hidden];
+        for t in 0..rows / batch {
+            let states = t * batch * hidden..(t + 1) * batch * hidden;
+            let of_both = t * of_step..(t + 1) * of_step;
+            let of = |a: &[f64], sign: f64| {
+                let all = a[of_both.clone()].iter().zip(bias_hh.iter().cycle());
+                all.map(|(a, bias)| a + sign * bias).collect::<Vec<_>>()
+            };
+            let own_h =
+                matmul(&absolute(&kept.h[states.clone()]), &weight_hh, batch, gates, hidden);
+            let of_biases = bias_ih.iter().zip(&bias_hh).map(|(a, b)| a.abs() + b.abs());
+            let own = own_x[of_both.clone()].iter().zip(own_h).zip(of_biases.cycle());
+            let sums = Sums {
+                of_x: of(&kept.a_x, 1.0),
+                of_h: of(&kept.a_h, -1.0),
+                own: own.map(|((x, h), biases)| x + h + biases).collect(),
+                others: matmul(&before[states], &weight_hh_squares, batch, gates, hidden),
+                roundings: &roundings,
+            };
+            for at in 0..batch * hidden {
+                let earlier = units.len().checked_sub(batch * hidden).map(|n| units[n].c);
+                let c_before = earlier.unwrap_or(Off::exact(c0[at]));
+                units.push(sums.unit(at / hidden * gates + at % hidden, hidden, c_before));
+            }
+            let handed = |unit: &Unit| unit.h.by.powi(2) + (roundings.handed * unit.h.of).powi(2);
+            before.extend(units[t * batch * hidden..].iter().map(handed));
+        }
+        before.truncate(rows * hidden);
+        Self { roundings, direction, batch, x, units, before: (kept.h, before) }
+    }
+
+    fn outputs(&self) -> Outputs {
+        let last = &self.units[self.units.len() - self.batch * self.direction.network.hidden..];
+        Outputs {
+            y: self.units.iter().map(|unit| unit.h.by).collect(),
+            hn: last.iter().map(|unit| unit.h.by).collect(),
+            cn: last.iter().map(|unit| unit.c.by).collect(),
+        }
+    }
+
+    fn back(&self, dy: &[f64], dhn: &[f64], dcn: &[f64]) -> Gradients {
+        let Self { roundings, ref direction, batch, x, ref units, .. } = *self;
+        let (hidden, sums) = (direction.network.hidden, roundings.sums);
+        let gates = GATES * hidden;
+        let rows = units.len() / hidden;
+        let [of_x, of_h] = ["weight_ih", "weight_hh"].map(|name| direction.weights[name]);
+        let (of_h_absolute, of_h_squares) = (absolute(of_h), squares(of_h));
+        // Of all steps: da, and the squares of its errors. It is rounded as it goes to the product, and parts of that may be, too.
+        let (mut da, mut off) = (vec![0.0; rows * gates], vec![0.0; rows * gates]);
+        let mut dh: Vec<Off> = dhn.iter().copied().map(Off::exact).collect();
+        let mut dc: Vec<Off> = dcn.iter().copied().map(Off::exact).collect();
+        for t in (0..rows / batch).rev() {
+            let step = t * batch * gates..(t + 1) * batch * gates;
+            for at in 0..batch * hidden {
+                let place = t * batch * hidden + at;
+                let dh = dh[at].plus(Off::exact(dy[place]), sums);
+                let (of_step, before) = roundings.step_back(&units[place], dh, dc[at]);
+                dc[at] = before;
+                for (gate, of) in of_step.into_iter().enumerate() {
+                    let to = step.start + at / hidden * gates + gate * hidden + at % hidden;
+                    (da[to], off[to]) =
+                        (of.of, of.by.powi(2) + 2.0 * (roundings.handed * of.of).powi(2));
+                }
+            }
+            let of_step = &da[step.clone()];
+            let through = matmul(of_step, of_h, batch, hidden, gates);
+            let own = matmul(&absolute(of_step), &of_h_absolute, batch, hidden, gates);
+            let spread = matmul(&off[step], &of_h_squares, batch, hidden, gates);
+            let off = together(sums, &own, &spread);
+            dh = through.into_iter().zip(off).map(|(of, by)| Off { of, by }).collect();
+        }
+        let across =
+            |a: &[f64], b: &[f64], columns| matmul(&transpose(a, gates), b, gates, columns, rows);
+        let absolute_da = absolute(&da);
+        let (h, of_before) = (&self.before.0, &self.before.1);
+        let mut spread = across(&off, &squares(h), hidden);
+        let of_states = across(&squares(&da), of_before, hidden);
+        spread.iter_mut().zip(of_states).for_each(|(spread, of)| *spread += of);
+        let weights = [
+            ("dweight_ih_l0", across(&absolute_da, &absolute(x), direction.columns), {
+                across(&off, &squares(x), direction.columns)
+            }),
+            ("dweight_hh_l0", across(&absolute_da, &absolute(h), hidden), spread),
+        ];
+        let mut parameters: Tensors = weights
+            .into_iter()
+            .map(|(name, own, spread)| (name.to_owned(), together(sums, &own, &spread)))
+            .collect();
+        let bias = together(sums, &sum_rows(&absolute_da, gates), &sum_rows(&off, gates));
+        for name in ["dbias_ih_l0", "dbias_hh_l0"] {
+            parameters.insert(name.to_owned(), bias.clone());
+        }
+        let own = matmul(&absolute_da, &absolute(of_x), rows, direction.columns, gates);
+        let spread = matmul(&off, &squares(of_x), rows, direction.columns, gates);
+        let by = |all: Vec<Off>| all.into_iter().map(|off| off.by).collect();
+        Gradients { dx: together(sums, &own, &spread), dh0: by(dh), dc0: by(dc), parameters }
+    }
+}
+
+impl Network {
+    /// What the rounding errors of a plain LSTM's outputs are relative to: one layer, one direction, with biases, all steps in each
+    /// row. And those of its gradients, where there are some from above.
+    ///
+    /// # Panics
+    /// It is no plain LSTM; else as [`Network::backward`].
+    pub fn magnitudes(
+        &self,
+        parameters: &Tensors,
+        inputs: Inputs<'_>,
+        upstream: Option<Upstream<'_>>,
+        roundings: Roundings,
+    ) -> (Outputs, Option<Gradients>) {
+        let plain = Self { bias: self.bias, ..Self::lstm(self.inputs, self.hidden) };
+        assert!(*self == plain && self.cell == Cell::Lstm, "a plain LSTM");
+        let data = self.data(inputs);
+        assert!(data.lengths.iter().all(|&length| length == data.steps), "all steps in each row");
+        let direction = self.direction(parameters, &data, 0, 0);
+        let walk = Walk::new(roundings, direction, inputs.x, &data.h0, &data.c0);
+        let gradients = upstream.map(|upstream| {
+            let states = data.h0.len();
+            let dy = or_zeros(upstream.dy, data.steps * states, "dy");
+            let [dhn, dcn] = [(upstream.dhn, "dhn"), (upstream.dcn, "dcn")]
+                .map(|(of, n)| or_zeros(of, states, n));
+            walk.back(&dy, &dhn, &dcn)
+        });
+        (walk.outputs(), gradients)
+    }
+}
