@@ -149,6 +149,12 @@ const SPECTRUM: [RGBColor; 10] = [
 ];
 const AREA: (i32, i32, i32, i32) = (64, 44, 600, 420);
 const HEIGHT: i32 = 470;
+/// So many curves have their names below: a phone shows all of the plot.
+const FEW: usize = 4;
+const SMALL_AREA: (i32, i32, i32, i32) = (56, 44, 338, 344);
+/// From the axis to the first name below, and from one name to the next.
+const NAMES: i32 = 58;
+const NAME_ROW: i32 = 18;
 
 /// Curves over sizes as SVG text, both axes logarithmic. `ceilings` are
 /// peaks, by name.
@@ -176,11 +182,16 @@ fn draw_curves(
     ceilings: &[(String, f64)],
     curves: &[Curve],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::with_string(svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
+    let names_below = curves.len() <= FEW;
+    let (left, top, right, bottom) = if names_below { SMALL_AREA } else { AREA };
+    let size = match names_below {
+        true => (right + 8, bottom + NAMES + NAME_ROW * curves.len() as i32),
+        false => (WIDTH, HEIGHT),
+    };
+    let root = SVGBackend::with_string(svg, (size.0 as u32, size.1 as u32)).into_drawing_area();
     let text = |size: i32, horizontal: HPos| {
         ("sans-serif", size).into_font().color(&INK).pos(Pos::new(horizontal, VPos::Center))
     };
-    let (left, top, right, bottom) = AREA;
     let points = || curves.iter().flat_map(|c| c.points.iter().map(|p| p.1));
     let values = || points().chain(ceilings.iter().map(|c| c.1));
     let decade = |v: f64| v.log10();
@@ -195,7 +206,8 @@ fn draw_curves(
     let y = |value: f64| {
         bottom - ((decade(value) - low) / (high - low) * f64::from(bottom - top)).round() as i32
     };
-    root.draw(&Text::new(title.to_owned(), (12, 16), text(16, HPos::Left)))?;
+    let size_of_title = if names_below { 13 } else { 16 };
+    root.draw(&Text::new(title.to_owned(), (12, 16), text(size_of_title, HPos::Left)))?;
     let faint = INK.mix(0.35);
     let mut exponent = low as i32;
     while f64::from(exponent) <= high {
@@ -234,15 +246,20 @@ fn draw_curves(
             root.draw(&Circle::new(point, 3, colour.filled()))?;
         }
     }
-    for (at, curve, colour) in labels(curves, SPECTRUM.iter(), y, (top, bottom)) {
+    let named = labels(curves, SPECTRUM.iter(), y, (top, bottom));
+    for (row, (at, curve, colour)) in named.into_iter().enumerate() {
+        let (x, at) = match names_below {
+            true => (left, bottom + NAMES + NAME_ROW * row as i32),
+            false => (right + 12, at),
+        };
         let stroke = ShapeStyle::from(colour).stroke_width(2);
-        for piece in pieces(&[(right + 12, at), (right + 30, at)], curve.dashed) {
+        for piece in pieces(&[(x, at), (x + 18, at)], curve.dashed) {
             root.draw(&PathElement::new(piece, stroke))?;
         }
-        root.draw(&Text::new(curve.label.clone(), (right + 36, at), text(13, HPos::Left)))?;
+        root.draw(&Text::new(curve.label.clone(), (x + 24, at), text(13, HPos::Left)))?;
         // To what it comes at its largest size.
         let note = curve.points.last().map_or(String::new(), |p| three_digits(p.1));
-        root.draw(&Text::new(note, (WIDTH - 8, at), text(12, HPos::Right)))?;
+        root.draw(&Text::new(note, (size.0 - 8, at), text(12, HPos::Right)))?;
     }
     root.present()?;
     Ok(())
@@ -329,6 +346,27 @@ mod tests {
     fn width(svg: &str) -> u32 {
         let from = svg.split("width=\"").nth(1).unwrap();
         from.split('"').next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_few_curves_have_their_names_below() {
+        let curve = |n: usize| Curve {
+            label: format!("curve {n}"),
+            dashed: n == 1,
+            points: vec![(1.0, 1.0 + n as f64), (4.0, 8.0)],
+        };
+        let ticks = [(1.0, "1".to_owned()), (4.0, "4".to_owned())];
+        let drawn = |count: usize| {
+            let all: Vec<Curve> = (0..count).map(curve).collect();
+            curves("title", "S", &ticks, &[], &all).unwrap()
+        };
+        let (few, many) = (drawn(FEW), drawn(FEW + 1));
+        assert_eq!((width(&few), width(&many)), (346, WIDTH as u32));
+        for n in 0..FEW {
+            assert!(
+                few.contains(&format!("\ncurve {n}\n")) && many.contains(&format!("\ncurve {n}\n"))
+            );
+        }
     }
 
     #[test]

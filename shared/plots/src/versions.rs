@@ -6,12 +6,12 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::lines::{decades, range};
-use super::{Curve, HEIGHT, INK, SPECTRUM, WIDTH, labels, pieces};
+use super::{Curve, INK, LETTER, LETTER_OF_TITLE, SPECTRUM, pieces};
 
 /// One problem.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it is called beside the plot.
+    /// What it is called below the plot.
     pub label: String,
     /// The time of each version in µs; not every version takes every problem.
     pub times: Vec<Option<f64>>,
@@ -19,10 +19,16 @@ pub struct Line {
     pub other: Option<f64>,
 }
 
-const LEFT: i32 = 64;
-const RIGHT: i32 = 500;
+const LEFT: i32 = 56;
 const TOP: i32 = 44;
-const BOTTOM: i32 = 404;
+const BOTTOM: i32 = 344;
+/// From a version to the next, at least: names stand at two heights in turns.
+const PITCH: i32 = 48;
+/// No plot is narrower: a phone has as much.
+const NARROWEST: i32 = 346;
+/// From a problem's name to the next, and to the first from the axis.
+const ROW: i32 = 18;
+const NAMES: i32 = 56;
 
 /// The times as SVG text over the versions of these names; `other` is what the last column is called,
 /// if any line has a time there.
@@ -48,16 +54,18 @@ fn draw(
     other: &str,
     lines: &[Line],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::with_string(svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
     let text = |size: i32, horizontal: HPos| {
         ("sans-serif", size).into_font().color(&INK).pos(Pos::new(horizontal, VPos::Center))
     };
     let has_other = lines.iter().any(|l| l.other.is_some());
     let columns: Vec<&str> =
         names.iter().map(String::as_str).chain(has_other.then_some(other)).collect();
+    let (width, margin) = width(title, &columns, lines);
+    let (right, height) = (width - margin, BOTTOM + NAMES + ROW * lines.len() as i32);
+    let root = SVGBackend::with_string(svg, (width as u32, height as u32)).into_drawing_area();
     let all = lines.iter().flat_map(|l| l.times.iter().flatten().chain(&l.other));
     let (low, high) = range(all.map(|t| t.log10()), 0.04);
-    let step = f64::from(RIGHT - LEFT) / columns.len() as f64;
+    let step = f64::from(right - LEFT) / columns.len() as f64;
     let x = |column: usize| LEFT + ((column as f64 + 0.5) * step).round() as i32;
     let y = |value: f64| {
         let share = (value.log10() - low) / (high - low);
@@ -67,7 +75,7 @@ fn draw(
     root.draw(&Text::new(title.to_owned(), (12, 16), text(16, HPos::Left)))?;
     for (value, label) in decades(low, high) {
         let at = y(value);
-        root.draw(&PathElement::new(vec![(LEFT, at), (RIGHT, at)], INK.mix(0.35)))?;
+        root.draw(&PathElement::new(vec![(LEFT, at), (right, at)], INK.mix(0.35)))?;
         root.draw(&Text::new(label, (LEFT - 8, at), text(12, HPos::Right)))?;
     }
     for (column, name) in columns.iter().enumerate() {
@@ -76,7 +84,7 @@ fn draw(
         let place = (at, BOTTOM + 16 + lower);
         root.draw(&Text::new((*name).to_owned(), place, text(12, HPos::Center)))?;
     }
-    root.draw(&PathElement::new(vec![(LEFT, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)], INK))?;
+    root.draw(&PathElement::new(vec![(LEFT, TOP), (LEFT, BOTTOM), (right, BOTTOM)], INK))?;
     let curves: Vec<Curve> = lines
         .iter()
         .map(|l| Curve {
@@ -96,8 +104,8 @@ fn draw(
         let points: Vec<_> = curve.points.iter().map(|p| (x(p.0 as usize), y(p.1))).collect();
         let own = points.len() - usize::from(line.other.is_some());
         // Along all versions: what lies below is faster than the other.
-        if let Some(&(right, at)) = line.other.and(points.last()) {
-            for piece in pieces(&[(x(0), at), (right, at)], true) {
+        if let Some(&(last, at)) = line.other.and(points.last()) {
+            for piece in pieces(&[(x(0), at), (last, at)], true) {
                 root.draw(&PathElement::new(piece, colour.mix(0.5)))?;
             }
         }
@@ -109,12 +117,32 @@ fn draw(
             }
         }
     }
-    for (at, curve, colour) in labels(&curves, SPECTRUM.iter(), y, (TOP, BOTTOM)) {
-        root.draw(&Circle::new((RIGHT + 15, at), 3, colour.filled()))?;
-        root.draw(&Text::new(curve.label.clone(), (RIGHT + 28, at), text(12, HPos::Left)))?;
+    let mut named: Vec<_> = curves.iter().zip(SPECTRUM.iter().cycle()).collect();
+    let last = |curve: &Curve| curve.points.last().map_or(0.0, |p| p.1);
+    // As their points stand, from top to bottom.
+    named.sort_by(|a, b| last(b.0).total_cmp(&last(a.0)));
+    for (row, (curve, colour)) in named.into_iter().enumerate() {
+        let at = BOTTOM + NAMES + ROW * row as i32 - 2;
+        root.draw(&Circle::new((LEFT, at), 3, colour.filled()))?;
+        root.draw(&Text::new(curve.label.clone(), (LEFT + 12, at), text(12, HPos::Left)))?;
     }
     root.present()?;
     Ok(())
+}
+
+/// As wide as the columns and the longest text need; and what of it is to the right of the plot: the last name is as far right.
+fn width(title: &str, columns: &[&str], lines: &[Line]) -> (i32, i32) {
+    let letters = |text: &str| text.chars().count() as i32;
+    let longest = lines.iter().map(|l| letters(&l.label)).max().unwrap_or(0);
+    let last = columns.last().map_or(0, |name| letters(name));
+    let margin = 8 + (LETTER * last - PITCH).max(0) / 2;
+    let all = [
+        LEFT + PITCH * columns.len() as i32 + margin,
+        LETTER_OF_TITLE * letters(title) + 24,
+        LEFT + 12 + LETTER * longest,
+        NARROWEST,
+    ];
+    (all.into_iter().max().unwrap_or(NARROWEST), margin)
 }
 
 #[cfg(test)]
@@ -155,5 +183,10 @@ mod tests {
         }
         let svg = versions("title", &names, "library", &lines[1..]).unwrap();
         assert!(!svg.contains("library"));
+        // A phone shows three versions and a library; more columns take more room.
+        assert!(svg.contains(&format!("width=\"{NARROWEST}\"")), "{svg}");
+        assert!(width("title", &["v"; 12], &lines).0 > NARROWEST);
+        let (_, margin) = width("title", &["v0", "a library of a long name"], &lines);
+        assert!(margin > 8);
     }
 }
