@@ -339,3 +339,73 @@ impl Network {
         (walk.outputs(), gradients)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Roundings =
+        Roundings { sums: 0.0, handed: 0.0, sigmoid: [0.0; 2], tangent: [0.0; 2] };
+
+    /// Of two steps of one unit; where weight_hh is 0, nothing of the first one's h comes to the second.
+    fn of_one_unit(weight_hh: f64, roundings: Roundings) -> (Outputs, Gradients) {
+        let network = Network::lstm(1, 1);
+        let parameters = [
+            ("weight_ih_l0", vec![0.3, -0.2, 0.9, 0.5]),
+            ("weight_hh_l0", vec![weight_hh; 4]),
+            ("bias_ih_l0", vec![0.1, 1.0, 0.2, -0.3]),
+            ("bias_hh_l0", vec![0.0; 4]),
+        ];
+        let parameters = parameters.map(|(name, values)| (name.to_owned(), values)).into();
+        let x = [1.0, -0.7];
+        let upstream = Upstream { dy: Some(&[1.0, 0.5]), ..Upstream::default() };
+        let (out, back) =
+            network.magnitudes(&parameters, Inputs::new(1, &x), Some(upstream), roundings);
+        (out, back.unwrap())
+    }
+
+    #[test]
+    fn errors_of_a_unit_go_on_by_its_slopes() {
+        let (out, _) = of_one_unit(0.0, Roundings { tangent: [0.0, 1.0], ..NONE });
+        let gates = |x: f64| {
+            let a = [0.3 * x + 0.1, -0.2 * x + 1.0, 0.9 * x + 0.2, 0.5 * x - 0.3];
+            [sigmoid(a[0]), sigmoid(a[1]), a[2].tanh(), sigmoid(a[3])]
+        };
+        let ([i1, _, g1, o1], [i2, f2, g2, o2]) = (gates(1.0), gates(-0.7));
+        let (c1, by1) = (i1 * g1, i1);
+        let (c2, by2) = (f2 * c1 + i2 * g2, f2 * by1 + i2);
+        let of_h = |o: f64, c: f64, by: f64| o * ((1.0 - c.tanh().powi(2)) * by + 1.0);
+        for (got, expected) in [
+            (out.cn[0], by2),
+            (out.y[0], of_h(o1, c1, by1)),
+            (out.y[1], of_h(o2, c2, by2)),
+            (out.hn[0], of_h(o2, c2, by2)),
+        ] {
+            assert!((got - expected).abs() <= 1e-15, "{got} {expected}");
+        }
+    }
+
+    /// W_ih x + b is rounded as it is handed on, and so is h, where there is a weight_hh that takes it.
+    #[test]
+    fn a_rounding_of_h_goes_on_by_weight_hh() {
+        let handed = Roundings { handed: 1.0, ..NONE };
+        let ((alone, _), (together, back)) = (of_one_unit(0.0, handed), of_one_unit(0.8, handed));
+        assert_eq!(alone.y[0], together.y[0]);
+        assert!(alone.y[0] > 0.0 && together.y[1] > alone.y[1], "{alone:?} {together:?}");
+        assert!(back.parameters["dweight_hh_l0"].iter().all(|by| *by > 0.0), "{back:?}");
+        let (out, back) = of_one_unit(0.8, NONE);
+        assert!(out.y.iter().chain(&out.cn).chain(&back.dx).all(|by| *by == 0.0), "{out:?}");
+    }
+
+    #[test]
+    fn they_are_in_the_unit_that_roundings_are_in() {
+        let once = Roundings { sums: 1.0, handed: 2.0, sigmoid: [3.0, 4.0], tangent: [5.0, 6.0] };
+        let half = Roundings { sums: 0.5, handed: 1.0, sigmoid: [1.5, 2.0], tangent: [2.5, 3.0] };
+        let ((once, of_once), (half, of_half)) = (of_one_unit(0.8, once), of_one_unit(0.8, half));
+        for (once, half) in [(once.y, half.y), (once.cn, half.cn), (of_once.dx, of_half.dx)] {
+            for (once, half) in once.into_iter().zip(half) {
+                assert!((once - 2.0 * half).abs() <= 1e-14 * once, "{once} {half}");
+            }
+        }
+    }
+}

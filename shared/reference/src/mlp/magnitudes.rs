@@ -125,3 +125,37 @@ impl Sizes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::noise;
+
+    /// A sum without its cancellation is no less than with it, and a target's square no less than one pair's.
+    #[test]
+    fn no_gradient_is_more_than_its_terms() {
+        let sizes = Sizes { vocabulary: 7, embedding: 3, hidden: 5 };
+        let mut seed = 0;
+        let [emb, w1, b1, w2, b2] = sizes.shapes().map(|shape| {
+            seed += 1;
+            noise(shape.iter().product(), seed)
+        });
+        let p = Parameters { emb, w1, b1, w2, b2 };
+        let (tokens, targets) = ([0, 3, 3, 6, 0, 3], [1, 3, 1, 0, 2, 1]);
+        let (_, gradient) = sizes.loss_and_gradient(&p, &tokens, &targets);
+        let Terms { sums, factors } = sizes.gradient_terms(&p, &tokens, &targets);
+        for (at, name) in Parameters::NAMES.into_iter().enumerate() {
+            let [own, sums, factors] = [&gradient, &sums, &factors].map(|of| of.all()[at]);
+            for ((own, sum), factors) in own.iter().zip(sums).zip(factors) {
+                // behind w1 squares add up, in place of absolute values
+                let is_less = name != "emb" && own.abs() > *sum;
+                assert!(!is_less && *factors >= 0.0, "{name}: {own} {sum} {factors}");
+                // a token that is in no pair moves nothing
+                assert!(
+                    (*own == 0.0) == (*sum == 0.0) && (*sum == 0.0) == (*factors == 0.0),
+                    "{name}"
+                );
+            }
+        }
+    }
+}
