@@ -212,13 +212,12 @@ impl Back {
             of: o.of * (1.0 - o.of),
             by: (1.0 - 2.0 * o.of).abs() * o.by + 2.0 * sums * o.of * (1.0 - o.of),
         };
-        let da = [
+        [
             self.at(z, sums).times(p, sums),
             self.at(step.u_before, sums).times(keeps, sums).times(shut, sums),
             self.of_c().times(p, sums).times(slope(z), sums),
             dh.times(u, sums).times(of_o, sums),
-        ];
-        da
+        ]
     }
 
     /// The same before a step that keeps so much.
