@@ -133,6 +133,7 @@ impl From<lab_traces::Error> for Failure {
         match error {
             lab_traces::Error::Wrong(message) => Self::Wrong(message),
             lab_traces::Error::Harness(error) => error.into(),
+            other => Self::Usage(other.to_string()),
         }
     }
 }
@@ -142,6 +143,7 @@ impl From<lab_history::Error> for Failure {
         match error {
             lab_history::Error::Harness(error) => error.into(),
             lab_history::Error::Sources(error) => error.into(),
+            other => Self::Usage(other.to_string()),
         }
     }
 }

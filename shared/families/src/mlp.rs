@@ -10,7 +10,7 @@
 //! parameter has moved by is an output of its own, `emb_change` and so on, in f64.
 
 use lab_device::DType;
-use lab_reference::mlp::{Parameters, Sizes};
+use lab_reference::mlp::{Parameters, Sizes, Terms};
 
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Magnitude, Magnitudes, Options, Problem,
@@ -42,8 +42,14 @@ impl Family for Mlp {
         reference(inputs, options.number(info, LEARNING_RATE.name))
     }
 
-    fn magnitudes(&self, _: &Info, _: &Tensors, _: &Options, reference: &Reference) -> Magnitudes {
-        magnitudes(reference, 1.0)
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        reference: &Reference,
+    ) -> Magnitudes {
+        magnitudes(inputs, options.number(info, LEARNING_RATE.name), reference, 1.0)
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
@@ -51,19 +57,44 @@ impl Family for Mlp {
     }
 }
 
-/// What the rounding errors of a parameter and of its move are relative to: the largest move of all, for what a single one is
-/// a sum of may cancel anywhere behind the logits; and the parameter itself, which is rounded as it is moved. Of it so
-/// large a share as its unit roundoff is of that of the products.
-pub fn magnitudes(reference: &Reference, share: f64) -> Magnitudes {
-    let values = |name: &str| &reference.iter().find(|r| r.0 == name).expect("an output").1;
-    let of = |name: &'static str| {
-        let parameter = name.trim_end_matches("_change");
-        let moved = values(&format!("{parameter}_change"));
-        let largest = moved.iter().fold(0f64, |largest, v| largest.max(v.abs()));
-        let all = values(parameter).iter().map(|v| share * v.abs() + largest);
-        Magnitude::Each(all.collect())
+/// What the rounding errors of a parameter and of its move are relative to: the terms of all gradients that move it
+/// ([`Sizes::gradient_terms`]), and the parameter, which is rounded in each of N steps, at random: √N. It is in units of the roundings of products'
+/// factors; of sums and parameters, which may be of another type, so large a `share` as their unit roundoff is of that.
+pub fn magnitudes(inputs: &Tensors, lr: f64, reference: &Reference, share: f64) -> Magnitudes {
+    let mut all: Option<[Parameters; 2]> = None;
+    for_each_step(inputs, lr, |sizes, p, [tokens, targets], _| {
+        let Terms { sums, factors } = sizes.gradient_terms(p, tokens, targets);
+        match &mut all {
+            None => all = Some([sums, factors]),
+            Some(all) => add_all(all, &[sums, factors]),
+        }
+    });
+    let [sums, factors] = all.expect("a training step");
+    // A sum of B terms of one sign, one after the other, is off by 0.3 √B units of itself on average, and by four times that now and
+    // then; a term has some 6 units of its own.
+    let [steps, pairs] = inputs["tokens"].shape[..] else { panic!("two indices") };
+    let of_sums = share * (1.0 + (pairs as f64).sqrt() / 8.0);
+    let of_moves = share * (steps as f64).sqrt();
+    let of = |at: usize| {
+        let name = Parameters::NAMES[at];
+        let parameter = &reference.iter().find(|r| r.0 == name).expect("an output").1;
+        let terms = sums.all()[at].iter().zip(factors.all()[at]).zip(parameter);
+        let of = |((sum, factors), p): ((&f64, &f64), &f64)| {
+            let factors = if ["w2", "b2"].contains(&name) { *factors } else { factors.sqrt() };
+            lr.abs() * (of_sums * sum + factors) + of_moves * p.abs()
+        };
+        Magnitude::Each(terms.map(of).collect())
     };
-    OUTPUTS[1..].iter().map(|name| (*name, of(name))).collect()
+    let both = (0..5).flat_map(|at| [(OUTPUTS[1 + at], of(at)), (OUTPUTS[6 + at], of(at))]);
+    both.collect()
+}
+
+fn add_all(all: &mut [Parameters; 2], new: &[Parameters; 2]) {
+    for (all, new) in all.iter_mut().zip(new) {
+        for (all, new) in all.all_mut().into_iter().zip(new.all()) {
+            all.iter_mut().zip(new).for_each(|(all, new)| *all += new);
+        }
+    }
 }
 
 /// What goes in.
@@ -184,6 +215,22 @@ pub fn learning_rate(info: &Info, options: &Options) -> Result<f64, Error> {
 /// # Panics
 /// The inputs have not been checked with [`lab_harness::Info::problem_of`] and [`check_ids`].
 pub fn reference(inputs: &Tensors, lr: f64) -> Vec<(&'static str, Vec<f64>)> {
+    let mut losses = Vec::new();
+    let (before, after) = for_each_step(inputs, lr, |_, _, _, loss| losses.push(loss));
+    let mut all = vec![("loss", losses)];
+    let changes: Vec<Vec<f64>> = after.all().into_iter().zip(before.all()).map(change).collect();
+    for (at, values) in after.all().into_iter().cloned().chain(changes).enumerate() {
+        all.push((OUTPUTS[1 + at], values));
+    }
+    all
+}
+
+/// The parameters before the first step and behind the last. `see` gets those before each step, its pairs and its loss.
+fn for_each_step(
+    inputs: &Tensors,
+    lr: f64,
+    mut see: impl FnMut(Sizes, &Parameters, [&[usize]; 2], f64),
+) -> (Parameters, Parameters) {
     let shape = |name: &str| &inputs[name].shape;
     let sizes =
         Sizes { vocabulary: shape("emb")[0], embedding: shape("emb")[1], hidden: shape("b1")[0] };
@@ -194,18 +241,12 @@ pub fn reference(inputs: &Tensors, lr: f64) -> Vec<(&'static str, Vec<f64>)> {
         inputs[name].values().into_iter().map(|id| id as usize).collect()
     };
     let (tokens, targets, batch) = (ids("tokens"), ids("targets"), shape("tokens")[1]);
-    let mut losses = Vec::new();
     for (tokens, targets) in tokens.chunks(batch).zip(targets.chunks(batch)) {
         let (loss, gradient) = sizes.loss_and_gradient(&p, tokens, targets);
-        losses.push(loss);
+        see(sizes, &p, [tokens, targets], loss);
         p.descend(&gradient, lr);
     }
-    let mut all = vec![("loss", losses)];
-    let changes: Vec<Vec<f64>> = p.all().into_iter().zip(before.all()).map(change).collect();
-    for (at, values) in p.all().into_iter().cloned().chain(changes).enumerate() {
-        all.push((OUTPUTS[1 + at], values));
-    }
-    all
+    (before, p)
 }
 
 fn change((after, before): (&Vec<f64>, &Vec<f64>)) -> Vec<f64> {

@@ -2,6 +2,7 @@
 
 /// A page cannot be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A record cannot be read, or a plot cannot be drawn.
     #[error(transparent)]

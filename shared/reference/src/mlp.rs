@@ -8,9 +8,13 @@
 //! dz = (softmax(z) − one-hot(target)) / B      da = [h > 0] w2ᵀ dz      dx = w1ᵀ da
 //! ```
 
+mod magnitudes;
+
 use crate::matmul::matmul;
 use crate::playg::softmax;
 use crate::training::{Sgd, cross_entropy};
+
+pub use magnitudes::Terms;
 
 /// The sizes of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,25 +135,7 @@ impl Sizes {
         let mut da = matmul(&dz, &p.w2, batch, hidden, vocabulary);
         da.iter_mut().zip(&h).for_each(|(da, h)| *da = if *h > 0.0 { *da } else { 0.0 });
         let dx = matmul(&da, &p.w1, batch, embedding, hidden);
-        let sums = |rows: &[f64], columns| {
-            let mut sums = vec![0.0; columns];
-            for row in rows.chunks(columns) {
-                sums.iter_mut().zip(row).for_each(|(s, v)| *s += v);
-            }
-            sums
-        };
-        let mut emb = vec![0.0; vocabulary * embedding];
-        for (&token, dx) in tokens.iter().zip(dx.chunks(embedding)) {
-            let row = &mut emb[token * embedding..][..embedding];
-            row.iter_mut().zip(dx).for_each(|(g, d)| *g += d);
-        }
-        let gradient = Parameters {
-            emb,
-            w1: matmul(&transposed(&da, hidden), &x, hidden, embedding, batch),
-            b1: sums(&da, hidden),
-            w2: matmul(&transposed(&dz, vocabulary), &h, vocabulary, hidden, batch),
-            b2: sums(&dz, vocabulary),
-        };
+        let gradient = self.gradient_of_factors(tokens, &dz, &da, &dx, &x, &h);
         (loss, gradient)
     }
 

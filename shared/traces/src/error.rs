@@ -2,6 +2,7 @@
 
 /// A run is not what its picture shows, or does not run.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// What a run did or computed is not what the picture is to show: the message names the run, or the file.
     #[error("{0}")]

@@ -52,8 +52,7 @@ fn versions() -> Vec<(&'static dyn Version, Options)> {
     .collect()
 }
 
-/// The share of elements put to 0 that must be seen. In bf16 a gradient may be as small as what has been rounded on the way to
-/// it; of a recurrence the largest element says what that is.
+/// The share of elements put to 0 that must be seen. In bf16 a gradient may be as small as what has been rounded on the way to it.
 fn least_seen(family: &str, dtype: &str) -> f64 {
     match (family.trim_end_matches("_packed"), dtype) {
         // The beginning of each sequence cancels, and these have more of them.
@@ -64,7 +63,6 @@ fn least_seen(family: &str, dtype: &str) -> f64 {
         ("attention", "bf16") => 0.93,
         // Of few elements.
         ("attention_step", "bf16") => 0.9,
-        ("lstm" | "slstm", "bf16") => 0.85,
         // What an element is rounded to is a part of its state's whole column.
         ("gdn_fw" | "gdn_fwbw", "bf16") => 0.85,
         _ => 0.96,

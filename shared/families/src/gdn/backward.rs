@@ -74,9 +74,10 @@ impl BackwardSlots {
         let dv = plan.output("dv", request.dtype, &[b, nh, s, dhhv]);
         let of_gates = ["dg", "dbeta"].map(|name| plan.output(name, DType::F32, &[b, nh, s]));
         let last = if given { request.input(plan, "dCN") } else { plan.scratch(DType::F32, 1) };
-        let first = match wanted {
-            true => plan.output("dC0", DType::F32, &[b, nh, dhqk, dhhv]),
-            false => plan.scratch(DType::F32, 1),
+        let first = if wanted {
+            plan.output("dC0", DType::F32, &[b, nh, dhqk, dhhv])
+        } else {
+            plan.scratch(DType::F32, 1)
         };
         let of_rows = [dq, dk, dv];
         Ok(Self { forward, dh, of_rows, of_gates, last: (last, given), first: (first, wanted) })

@@ -37,6 +37,7 @@ pub struct Roundings {
 }
 
 const GATES: usize = 4;
+const G: usize = 2;
 const O: usize = 3;
 
 /// A unit's step, and by how much each is off.
@@ -44,8 +45,6 @@ const O: usize = 3;
 struct Unit {
     /// i, f, g, o.
     gates: [Off; GATES],
-    slopes: [Off; GATES],
-    c_before: Off,
     c: Off,
     tanh_c: Off,
     h: Off,
@@ -97,61 +96,55 @@ fn sum_rows(rows: &[f64], columns: usize) -> Vec<f64> {
 }
 
 impl Roundings {
-    /// A gate's function, or that of c, and its slope: of the sum a, which is off by `own` and by what others bring.
-    fn function(self, is_tangent: bool, a: f64) -> (Off, Off) {
+    /// A gate's function, or that of c, off by what a device makes of it.
+    fn function(self, is_tangent: bool, a: f64) -> Off {
         let (of, [part, beside]) =
             if is_tangent { (a.tanh(), self.tangent) } else { (sigmoid(a), self.sigmoid) };
-        let by = part * of.abs() + beside;
-        let slope = if is_tangent { 1.0 - of * of } else { of * (1.0 - of) };
-        (Off { of, by }, Off::exact(slope))
+        Off { of, by: part * of.abs() + beside }
     }
 
-    /// The slope's error, of a value's.
-    fn slope_by(self, is_tangent: bool, value: Off) -> f64 {
+    /// The slope of its function at a value of it.
+    fn slope(self, is_tangent: bool, value: Off) -> Off {
         if is_tangent {
-            2.0 * value.of.abs() * value.by + self.sums
-        } else {
-            (1.0 - 2.0 * value.of).abs() * value.by + 2.0 * self.sums * value.of * (1.0 - value.of)
+            let of = 1.0 - value.of * value.of;
+            return Off { of, by: 2.0 * value.of.abs() * value.by + self.sums };
         }
+        let of = value.of * (1.0 - value.of);
+        Off { of, by: (1.0 - 2.0 * value.of).abs() * value.by + 2.0 * self.sums * of }
     }
 
     /// From the sums a, what is off of them by themselves and by other units, and c before.
     fn step(self, a: [f64; GATES], own: [f64; GATES], others: [f64; GATES], c_before: Off) -> Unit {
-        let mut unit = Unit { c_before, ..Unit::default() };
-        // By which c depends on each gate; what others bring is random from gate to gate, as their rows of W_hh are.
-        let mut of_others = [0.0; GATES];
-        for gate in 0..GATES {
-            let is_tangent = gate == 2;
-            let (mut value, mut slope) = self.function(is_tangent, a[gate]);
-            value.by += slope.of * own[gate];
-            of_others[gate] = slope.of * others[gate];
-            let whole = Off { by: value.by + of_others[gate], ..value };
-            slope.by = self.slope_by(is_tangent, whole);
-            (unit.gates[gate], unit.slopes[gate]) = (value, slope);
+        let mut gates = [0, 1, 2, 3].map(|gate| self.function(gate == G, a[gate]));
+        // What others bring is random from gate to gate, as their rows of W_hh are.
+        let mut brought = [0.0; GATES];
+        for (gate, value) in gates.iter_mut().enumerate() {
+            let slope = self.slope(gate == G, *value).of;
+            value.by += slope * own[gate];
+            brought[gate] = slope * others[gate];
         }
-        let [i, f, g, _] = unit.gates;
-        unit.c = f.times(c_before, self.sums).plus(i.times(g, self.sums), self.sums);
-        let brought = [g.of * of_others[0], c_before.of * of_others[1], i.of * of_others[2]];
-        unit.c.by += brought.iter().map(|v| v * v).sum::<f64>().sqrt();
-        unit.gates.iter_mut().zip(of_others).for_each(|(gate, by)| gate.by += by);
-        let (mut tanh_c, slope) = self.function(true, unit.c.of);
-        tanh_c.by += slope.of * unit.c.by;
-        unit.tanh_c = tanh_c;
-        unit.h = unit.gates[O].times(tanh_c, self.sums);
-        unit
+        let [i, f, g, _] = gates;
+        let mut c = f.times(c_before, self.sums).plus(i.times(g, self.sums), self.sums);
+        let to_c = [g.of * brought[0], c_before.of * brought[1], i.of * brought[2]];
+        c.by += to_c.iter().map(|v| v * v).sum::<f64>().sqrt();
+        gates.iter_mut().zip(brought).for_each(|(gate, by)| gate.by += by);
+        let mut tanh_c = self.function(true, c.of);
+        tanh_c.by += self.slope(true, tanh_c).of * c.by;
+        Unit { gates, c, tanh_c, h: gates[O].times(tanh_c, self.sums) }
     }
 
     /// From the gradients by h and c behind a step, those by its sums, and that by c before.
-    fn step_back(self, unit: &Unit, dh: Off, dc: Off) -> ([Off; GATES], Off) {
+    fn step_back(self, unit: &Unit, c_before: Off, dh: Off, dc: Off) -> ([Off; GATES], Off) {
         let sums = self.sums;
         let [i, f, g, o] = unit.gates;
-        let slope =
-            Off { of: 1.0 - unit.tanh_c.of * unit.tanh_c.of, by: self.slope_by(true, unit.tanh_c) };
-        let dc = dh.times(o, sums).times(slope, sums).plus(dc, sums);
-        let by_gate = [dc.times(g, sums), dc.times(unit.c_before, sums), dc.times(i, sums)];
-        let [of_i, of_f, of_g] = [0, 1, 2].map(|n| by_gate[n].times(unit.slopes[n], sums));
-        let of_o = dh.times(unit.tanh_c, sums).times(unit.slopes[O], sums);
-        ([of_i, of_f, of_g, of_o], dc.times(f, sums))
+        let slopes = [0, 1, 2, 3].map(|gate| self.slope(gate == G, unit.gates[gate]));
+        let of_c = self.slope(true, unit.tanh_c);
+        let dc = dh.times(o, sums).times(of_c, sums).plus(dc, sums);
+        let by_gate = [dc.times(g, sums), dc.times(c_before, sums), dc.times(i, sums), {
+            dh.times(unit.tanh_c, sums)
+        }];
+        let da = [0, 1, 2, 3].map(|gate| by_gate[gate].times(slopes[gate], sums));
+        (da, dc.times(f, sums))
     }
 }
 
@@ -230,9 +223,9 @@ impl<'a> Walk<'a> {
                 others: matmul(&before[states], &weight_hh_squares, batch, gates, hidden),
                 roundings: &roundings,
             };
-            for at in 0..batch * hidden {
+            for (at, c0) in c0.iter().enumerate() {
                 let earlier = units.len().checked_sub(batch * hidden).map(|n| units[n].c);
-                let c_before = earlier.unwrap_or(Off::exact(c0[at]));
+                let c_before = earlier.unwrap_or(Off::exact(*c0));
                 units.push(sums.unit(at / hidden * gates + at % hidden, hidden, c_before));
             }
             let handed = |unit: &Unit| unit.h.by.powi(2) + (roundings.handed * unit.h.of).powi(2);
@@ -251,7 +244,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn back(&self, dy: &[f64], dhn: &[f64], dcn: &[f64]) -> Gradients {
+    fn back(&self, c0: &[f64], dy: &[f64], dhn: &[f64], dcn: &[f64]) -> Gradients {
         let Self { roundings, ref direction, batch, x, ref units, .. } = *self;
         let (hidden, sums) = (direction.network.hidden, roundings.sums);
         let gates = GATES * hidden;
@@ -267,7 +260,9 @@ impl<'a> Walk<'a> {
             for at in 0..batch * hidden {
                 let place = t * batch * hidden + at;
                 let dh = dh[at].plus(Off::exact(dy[place]), sums);
-                let (of_step, before) = roundings.step_back(&units[place], dh, dc[at]);
+                let earlier = place.checked_sub(batch * hidden).map(|n| units[n].c);
+                let c_before = earlier.unwrap_or(Off::exact(c0[at]));
+                let (of_step, before) = roundings.step_back(&units[place], c_before, dh, dc[at]);
                 dc[at] = before;
                 for (gate, of) in of_step.into_iter().enumerate() {
                     let to = step.start + at / hidden * gates + gate * hidden + at % hidden;
@@ -334,8 +329,78 @@ impl Network {
             let dy = or_zeros(upstream.dy, data.steps * states, "dy");
             let [dhn, dcn] = [(upstream.dhn, "dhn"), (upstream.dcn, "dcn")]
                 .map(|(of, n)| or_zeros(of, states, n));
-            walk.back(&dy, &dhn, &dcn)
+            walk.back(&data.c0, &dy, &dhn, &dcn)
         });
         (walk.outputs(), gradients)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Roundings =
+        Roundings { sums: 0.0, handed: 0.0, sigmoid: [0.0; 2], tangent: [0.0; 2] };
+
+    /// Of two steps of one unit; where weight_hh is 0, nothing of the first one's h comes to the second.
+    fn of_one_unit(weight_hh: f64, roundings: Roundings) -> (Outputs, Gradients) {
+        let network = Network::lstm(1, 1);
+        let parameters = [
+            ("weight_ih_l0", vec![0.3, -0.2, 0.9, 0.5]),
+            ("weight_hh_l0", vec![weight_hh; 4]),
+            ("bias_ih_l0", vec![0.1, 1.0, 0.2, -0.3]),
+            ("bias_hh_l0", vec![0.0; 4]),
+        ];
+        let parameters = parameters.map(|(name, values)| (name.to_owned(), values)).into();
+        let x = [1.0, -0.7];
+        let upstream = Upstream { dy: Some(&[1.0, 0.5]), ..Upstream::default() };
+        let (out, back) =
+            network.magnitudes(&parameters, Inputs::new(1, &x), Some(upstream), roundings);
+        (out, back.unwrap())
+    }
+
+    #[test]
+    fn errors_of_a_unit_go_on_by_its_slopes() {
+        let (out, _) = of_one_unit(0.0, Roundings { tangent: [0.0, 1.0], ..NONE });
+        let gates = |x: f64| {
+            let a = [0.3 * x + 0.1, -0.2 * x + 1.0, 0.9 * x + 0.2, 0.5 * x - 0.3];
+            [sigmoid(a[0]), sigmoid(a[1]), a[2].tanh(), sigmoid(a[3])]
+        };
+        let ([i1, _, g1, o1], [i2, f2, g2, o2]) = (gates(1.0), gates(-0.7));
+        let (c1, by1) = (i1 * g1, i1);
+        let (c2, by2) = (f2 * c1 + i2 * g2, f2 * by1 + i2);
+        let of_h = |o: f64, c: f64, by: f64| o * ((1.0 - c.tanh().powi(2)) * by + 1.0);
+        for (got, expected) in [
+            (out.cn[0], by2),
+            (out.y[0], of_h(o1, c1, by1)),
+            (out.y[1], of_h(o2, c2, by2)),
+            (out.hn[0], of_h(o2, c2, by2)),
+        ] {
+            assert!((got - expected).abs() <= 1e-15, "{got} {expected}");
+        }
+    }
+
+    /// W_ih x + b is rounded as it is handed on, and so is h, where there is a weight_hh that takes it.
+    #[test]
+    fn a_rounding_of_h_goes_on_by_weight_hh() {
+        let handed = Roundings { handed: 1.0, ..NONE };
+        let ((alone, _), (together, back)) = (of_one_unit(0.0, handed), of_one_unit(0.8, handed));
+        assert_eq!(alone.y[0], together.y[0]);
+        assert!(alone.y[0] > 0.0 && together.y[1] > alone.y[1], "{alone:?} {together:?}");
+        assert!(back.parameters["dweight_hh_l0"].iter().all(|by| *by > 0.0), "{back:?}");
+        let (out, back) = of_one_unit(0.8, NONE);
+        assert!(out.y.iter().chain(&out.cn).chain(&back.dx).all(|by| *by == 0.0), "{out:?}");
+    }
+
+    #[test]
+    fn they_are_in_the_unit_that_roundings_are_in() {
+        let once = Roundings { sums: 1.0, handed: 2.0, sigmoid: [3.0, 4.0], tangent: [5.0, 6.0] };
+        let half = Roundings { sums: 0.5, handed: 1.0, sigmoid: [1.5, 2.0], tangent: [2.5, 3.0] };
+        let ((once, of_once), (half, of_half)) = (of_one_unit(0.8, once), of_one_unit(0.8, half));
+        for (once, half) in [(once.y, half.y), (once.cn, half.cn), (of_once.dx, of_half.dx)] {
+            for (once, half) in once.into_iter().zip(half) {
+                assert!((once - 2.0 * half).abs() <= 1e-14 * once, "{once} {half}");
+            }
+        }
     }
 }

@@ -212,13 +212,12 @@ impl Back {
             of: o.of * (1.0 - o.of),
             by: (1.0 - 2.0 * o.of).abs() * o.by + 2.0 * sums * o.of * (1.0 - o.of),
         };
-        let da = [
+        [
             self.at(z, sums).times(p, sums),
             self.at(step.u_before, sums).times(keeps, sums).times(shut, sums),
             self.of_c().times(p, sums).times(slope(z), sums),
             dh.times(u, sums).times(of_o, sums),
-        ];
-        da
+        ]
     }
 
     /// The same before a step that keeps so much.
@@ -431,5 +430,56 @@ impl Sizes {
             by: roundings.sums * own + others.sqrt(),
         };
         all.into_iter().map(off).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+    use crate::testing::noise;
+
+    const SIZES: Sizes = Sizes { steps: 5, batch: 2, heads: 2, units: 3 };
+
+    /// All magnitudes, in order, of a state with c and n smaller by exp(−by) and m larger by as much.
+    fn scaled(by: f64, roundings: Roundings) -> Vec<Vec<f64>> {
+        let of_states = 12;
+        let wx = noise(5 * 2 * 4 * 6, 1);
+        let (r, b) = (noise(4 * 6 * 3, 2), noise(4 * 6, 3));
+        let smaller = |v: &f64| v * (-by).exp();
+        let (h, c) =
+            (noise(of_states, 4), noise(of_states, 5).iter().map(smaller).collect::<Vec<_>>());
+        let n: Vec<f64> = noise(of_states, 6).iter().map(|v| smaller(&(1.0 + v.abs()))).collect();
+        let m: Vec<f64> = noise(of_states, 7).iter().map(|v| v + by).collect();
+        let state = Some(State { h: &h, c: &c, n: &n, m: &m });
+        let inputs = Inputs { wx: &wx, r: &r, b: &b, state };
+        let dy = noise(5 * of_states, 8);
+        let out = SIZES.magnitudes(inputs, roundings);
+        let back = SIZES.backward_magnitudes(inputs, Upstream { dy: &dy, state: None }, roundings);
+        vec![out.y, back.dwx, back.dr, back.db]
+    }
+
+    /// What is rounded as it goes to other units leaves the same, whatever c and n are scaled by.
+    #[test]
+    fn they_do_not_depend_on_the_exponent_of_the_state() {
+        let roundings = Roundings { sums: 0.0, handed: 1.0 };
+        for (one, other) in scaled(0.0, roundings).into_iter().zip(scaled(20.0, roundings)) {
+            assert!(one.iter().any(|by| *by > 0.0));
+            for (one, other) in one.into_iter().zip(other) {
+                assert!((one - other).abs() <= 1e-10 * (one + 1e-6), "{one} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn they_are_in_the_unit_that_roundings_are_in() {
+        let of = |unit: f64| scaled(0.0, Roundings { sums: unit, handed: 2.0 * unit });
+        for (once, half) in of(1e-6).into_iter().zip(of(0.5e-6)) {
+            for (once, half) in once.into_iter().zip(half) {
+                assert!((once - 2.0 * half).abs() <= 1e-9 * once, "{once} {half}");
+            }
+        }
+        let none = scaled(0.0, Roundings { sums: 0.0, handed: 0.0 });
+        assert!(none.iter().flatten().all(|by| *by == 0.0));
     }
 }
