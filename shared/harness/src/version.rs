@@ -45,6 +45,10 @@ pub trait Version: Sync {
     fn preference(&self) -> Option<Preference> {
         None
     }
+    /// Whether an operation chooses it for these sizes, which it takes, where nobody names it: not where another is faster.
+    fn is_chosen_for(&self, _dims: &Dims) -> bool {
+        true
+    }
     /// What must come of it under these options.
     fn expected(&self, _options: &Options) -> Expected {
         Expected::Right

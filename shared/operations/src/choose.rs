@@ -216,13 +216,13 @@ fn choose_of(
     let suits = |candidate: &Candidate| {
         let info = candidate.version.info();
         let options = Options::parse(options, info)?;
-        Request::new(info, shapes.clone(), &options)?;
+        let dims = Request::new(info, shapes.clone(), &options)?.dims.clone();
         match candidate.needs(device) {
             Some(needed) => {
                 let expected = format!("a GPU of {needed} for {}", info.full_name());
                 Err(Error::bad("device", expected, device.name()))
             }
-            None => Ok(candidate.version),
+            None => Ok((candidate.version, dims)),
         }
     };
     if let Some(name) = name {
@@ -231,7 +231,7 @@ fn choose_of(
             let all: Vec<_> = order.iter().map(|c| c.version.info().full_name()).collect();
             Error::bad("version", format!("auto or one of {}", all.join(", ")), format!("'{name}'"))
         };
-        return suits(found.ok_or_else(known)?);
+        return Ok(suits(found.ok_or_else(known)?)?.0);
     }
     let mut reasons = Vec::new();
     // A type that only others take says less than a size that one of its own does not.
@@ -240,7 +240,8 @@ fn choose_of(
     let of_type: Vec<_> = order.iter().filter(takes).collect();
     for candidate in if of_type.is_empty() { order.iter().collect() } else { of_type } {
         match suits(candidate) {
-            Ok(version) => return Ok(version),
+            Ok((version, dims)) if version.is_chosen_for(&dims) => return Ok(version),
+            Ok(_) => {}
             Err(error) => reasons.push((candidate.version.info().full_name(), error)),
         }
     }
