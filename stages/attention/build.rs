@@ -55,7 +55,7 @@ fn main() {
     let mut handed = of_each(
         &["attention_keys_handed"],
         &TYPES[1..],
-        &[", 64, 64, 4, 3, 1, 1, 1", ", 128, 64, 3, 2, 1, 0, 1"],
+        &[", 64, 64, 2, 3, 1, 0, 1", ", 128, 64, 3, 2, 1, 0, 1"],
     );
     handed.extend(of_each(&["attention_round_queries"], &TYPES[1..], &rooms));
     lab_kernel_build::Stage::new()
