@@ -473,10 +473,16 @@ _MOST_LEVELS = 64
 
 def each_of_batch(function, outer):
     """The results of a function of gradients that are several, as `is_batched` says: one call after the other."""
-    level = max(_level_of(t) for t in outer if t is not None and _is_batched(t))
-    dense = [torch._remove_batch_dim(t, level, 1, 0) if t is not None and _is_batched(t) else t for t in outer]
-    (size,) = {d.shape[0] for d, t in zip(dense, outer) if d is not t}
-    calls = [function(*(d if d is t else d[n] for d, t in zip(dense, outer))) for n in range(size)]
+    levels = [_level_of(t) if t is not None and _is_batched(t) else 0 for t in outer]
+    level = max(levels)
+    # One that is several by an outer level alone is the same in each call.
+    dense = [torch._remove_batch_dim(t, level, 1, 0) if n == level else t for t, n in zip(outer, levels)]
+    size = next(d.shape[0] for d, n in zip(dense, levels) if n == level)
+
+    def call(at):
+        return function(*(d[at] if n == level else d for d, n in zip(dense, levels)))
+
+    calls = [call(at) for at in range(size)]
 
     def together(first, *more):
         return first if first is None else torch._add_batch_dim(torch.stack([first, *more]), 0, level)

@@ -19,6 +19,7 @@ pub(crate) static CHECKS: &[Check] = &[
     Check::new("gates_and_up_are_one_launch", gates_and_up_are_one_launch),
     Check::new("rows_are_normed_on_the_way", rows_are_normed_on_the_way),
     Check::new("heads_are_normed_on_the_way", heads_are_normed_on_the_way),
+    Check::new("long_rows_leave_room_for_sums", long_rows_leave_room_for_sums),
     Check::new("gates_are_columns_of_the_product", gates_are_columns_of_the_product),
     Check::new("nan_stays_in_its_row", nan_stays_in_its_row),
     Check::new("what_does_not_fit_is_refused_by_name", what_does_not_fit_is_refused_by_name),
@@ -335,6 +336,39 @@ fn heads_are_normed_on_the_way(device: &Device) {
             let what = format!("{way:?} {rows} {width}");
             assert_close(&what, &y, &exact(&z, &w, n), 1.5 * rounding(dtype));
         }
+    }
+}
+
+/// What is chosen for rows takes the longest that it is chosen for, with all that a norm of heads has beside x.
+fn long_rows_leave_room_for_sums(device: &Device) {
+    let (dtype, n) = (DType::BF16, 4096);
+    for [rows, k] in [[1, 10944], [2, 10944], [1, 16384], [2, 16384]] {
+        if !FewRows::norms(device, dtype, [rows, k]) {
+            continue;
+        }
+        let mut plan = Plan::new(device);
+        let [x, ogate] = ["x", "ogate"].map(|name| plan.input(name, dtype, &[rows, k]));
+        let heads = Some(Heads { width: 32, ogate });
+        let norm = Some(Norm { weight: plan.input("norm", dtype, &[k]), eps: 1e-3, heads });
+        let weight = plan.input("weight", dtype, &[n, k]);
+        FewRows {
+            dtype,
+            rows,
+            n,
+            k,
+            x,
+            weight,
+            scale: None,
+            norm,
+            gates: None,
+            added: None,
+            gated: false,
+            parts: &[],
+            y: None,
+            way: None,
+        }
+        .add(&mut plan)
+        .unwrap_or_else(|error| panic!("{rows} of {k}: {error}"));
     }
 }
 

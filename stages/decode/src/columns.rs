@@ -63,6 +63,10 @@ impl FewRows<'_> {
             let ring = if way == Way::Ring { warps * 32 * each * depth * 16 } else { 0 };
             ring + (rows * k + normed) * dtype.size() + sums * DType::F32.size()
         };
+        // Fewer at most, where rows of x and a ring leave no room for so many: a kernel has up to 1 KB beside.
+        let room = plan.device().facts().max_shared_per_block as usize;
+        let left = room.saturating_sub(shared(0) + (1 << 10));
+        let most = most.min(left / (shared(1) - shared(0))).max(1);
         // All blocks that fit have as many columns; as many of them fit as with the most.
         let threads = u32::try_from(32 * warps).expect("threads of a block");
         let fit = kernel.resident_blocks(threads, shared(most))?.max(1);

@@ -22,7 +22,7 @@ pub enum Way {
     Mma,
     /// The same by blocks that stay, which may norm x themselves.
     Persistent,
-    /// By clusters that share k, of sm_90: for more than eight rows.
+    /// By clusters that share k, of sm_90: for more than 16 rows.
     Split,
     /// A warp walks down its columns of W: for one row or two, whose bits are the same. It may norm x itself.
     Columns,
@@ -69,6 +69,8 @@ impl Way {
 }
 
 /// The norm of x in the product that reads it.
+///
+/// No launch directly before writes the weight of the norm, nor W: both are read before that launch has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
     /// \[K\], of the run's type.
@@ -160,10 +162,13 @@ impl FewRows<'_> {
     pub fn usual_way(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> Way {
         let [_, by_mma] = Self::takes(device, dtype, [rows, k]);
         let splits = kernels::V5_SPLIT.runs_on(&device.facts().arch);
+        // Two rows of x, as they are and normed, the norm's weight, and sums of some columns.
+        let room = (device.facts().max_shared_per_block as usize).saturating_sub(16 << 10);
+        let stays = 2 * k <= MOST_NORMED && 5 * k * dtype.size() <= room;
         match rows {
             _ if !by_mma => Way::Flight,
             // One row has the bits of two, so what takes one must take two.
-            1..=2 if 2 * k <= MOST_NORMED => Way::Columns,
+            1..=2 if stays => Way::Columns,
             _ if rows > MANY && splits => Way::Split,
             _ => Way::Persistent,
         }

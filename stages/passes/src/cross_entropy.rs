@@ -117,13 +117,14 @@ impl CrossEntropy {
     /// The bytes of a row, where the kernel that holds one in shared memory runs and a multiprocessor has room for two. On the
     /// emulator f32 goes by the kernel of the fewest threads.
     fn bytes_of_staged(&self, device: &Device) -> Option<usize> {
-        const ROOM: usize = 225 << 10; // of 228 KB, of which each block takes one and what it has beside its row
+        const BESIDE: usize = 2 << 10; // of a block: 1 KB that each takes, and what lies before its row
         let bytes = self.stride * self.dtype.size();
         let runs = match device.kind() {
             DeviceKind::Cuda => kernels::CROSS_ENTROPY_STAGED.runs_on(&device.facts().arch),
             DeviceKind::Emulator => self.dtype != DType::F32,
         };
-        (runs && self.pack() > 1 && 2 * bytes <= ROOM).then_some(bytes)
+        let room = device.facts().shared_per_multiprocessor as usize;
+        (runs && self.pack() > 1 && 2 * (bytes + BESIDE) <= room).then_some(bytes)
     }
 
     /// Adds the launch that counts the targets that are not ignored: i32 \[1\].
