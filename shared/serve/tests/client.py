@@ -170,8 +170,9 @@ def bad_requests_lose_nothing(client, address, count=1000):
         for body in bodies(count):
             refused(body)
         assert {one.result() for one in beside} == {alone}
-    # Lines that are no HTTP, and a body beyond the limit.
-    # A client that sends all of it may see first that the server hangs up: one that asks before it sends is told.
+    # A body beyond the limit. A client that sends all of it may see first that the server hangs up: one that asks before it sends is
+    # told. By a connection of its own: the server closes one on which nothing has come for a while, as during the texts above.
+    connection = http.client.HTTPConnection(host, timeout=PATIENCE)
     connection.putrequest("POST", "/v1/completions")
     for name, value in {**headers, "Content-Length": str(BODY + 1), "Expect": "100-continue"}.items():
         connection.putheader(name, value)
