@@ -52,10 +52,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         float lse = powers.template over_block<THREADS>();
 
-        if (threadIdx.x == 0) {
-            float of_target = counts ? bounds.bound(to_math(row[target])) : 0.0f;
-            row_losses[r] = counts ? lse - of_target + z_loss * lse * lse : 0.0f;
-        }
+        if (threadIdx.x == 0) row_losses[r] = counts ? lse - bounds.bound(to_math(row[target])) + z_loss * lse * lse : 0.0f;
         float by = counts ? of_all : 0.0f;
         Gradient<T, CAPPED> gradient{bounds, lse, by * (1.0f + 2.0f * z_loss * lse), by, target};
 #pragma unroll 4
