@@ -65,6 +65,17 @@ fn main() {
     };
     let columns = walking("columns", ["16, 4, 2, 2, 1", "16, 4, 2, 1, 1"]);
     let ring = walking("ring", ["16, 2, 5, 2, 1"; 2]);
+    // Places for rows of x; then warps, tiles of eight rows of W at a time, steps in flight.
+    let fragments: Vec<_> = TYPES
+        .iter()
+        .filter(|[t, _]| *t != "float")
+        .flat_map(|[t, w]| {
+            ["NONE", "RMS", "HEADS"].into_iter().flat_map(move |norm| {
+                [1, 2, 4, 8]
+                    .map(|rows| format!("few_rows_fragments<{t}, {w}, {rows}, {norm}, 16, 2, 4>"))
+            })
+        })
+        .collect();
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &naive)
@@ -85,5 +96,8 @@ fn main() {
         .spills(8) // of places, with the norm of heads
         .kernel("kernels/v7_ring.cu", &ring)
         .needs("sm_80")
+        .kernel("kernels/v9_fragments.cu", &fragments)
+        .needs("sm_80")
+        .spills(16) // of places, with a norm
         .build();
 }

@@ -7,7 +7,9 @@ use lab_harness::{Dims, Plan, Prepared as _, Problem, Tensor, Tensors, run};
 use lab_reference::matmul::matmul;
 
 use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
-use crate::{COLUMNS, Dequantize, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, quantize_rows};
+use crate::{
+    COLUMNS, Dequantize, FRAGMENTS, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, quantize_rows,
+};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check::new(
@@ -97,7 +99,7 @@ fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
     if FewRows::takes(device, DType::F16, [1, 16])[1] {
         // Of clusters only where there are some.
         let both = [(DType::BF16, false), (DType::F16, true)];
-        let mma = [Way::Mma, Way::Persistent, Way::Split, Way::Columns, Way::Ring];
+        let mma = [Way::Mma, Way::Persistent, Way::Split, Way::Columns, Way::Ring, Way::Fragments];
         let mma = mma.iter().filter(|way| way.source().runs_on(&device.facts().arch));
         all.extend(mma.flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
     }
@@ -374,7 +376,7 @@ fn long_rows_leave_room_for_sums(device: &Device) {
 
 /// Where a tile has columns of the parts before, and where columns behind the gates are nobody's.
 fn gates_are_columns_of_the_product(device: &Device) {
-    let has = [Way::Persistent, Way::Split, Way::Columns, Way::Ring];
+    let has = [Way::Persistent, Way::Split, Way::Columns, Way::Ring, Way::Fragments];
     for way in ways(device).into_iter().filter(|way| has.contains(&way.0)) {
         let (_, dtype, int8) = way;
         let ([n, k], heads, cap) = ([59, 96], 5, 1.5);
@@ -424,7 +426,7 @@ fn gates_are_columns_of_the_product(device: &Device) {
 
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
-    for version in [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING] {
+    for version in [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &FRAGMENTS] {
         let info = lab_harness::Version::info(version);
         if !lab_harness::Version::sources(version).iter().all(|s| s.runs_on(&device.facts().arch)) {
             continue;

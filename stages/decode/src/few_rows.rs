@@ -28,6 +28,8 @@ pub enum Way {
     Columns,
     /// The same, whose weights wait in shared memory, so that two launches fit side by side.
     Ring,
+    /// The walk of [`Way::Columns`] on the tensor cores, of one row to eight, whose bits are the same. It may norm x itself.
+    Fragments,
 }
 
 impl Way {
@@ -41,12 +43,14 @@ impl Way {
             Self::Split => &kernels::V5_SPLIT,
             Self::Columns => &kernels::V6_COLUMNS,
             Self::Ring => &kernels::V7_RING,
+            Self::Fragments => &kernels::V9_FRAGMENTS,
         }
     }
 
     pub(crate) fn most_rows(self) -> usize {
         match self {
             Self::Columns | Self::Ring => 2,
+            Self::Fragments => 8,
             _ if self.is_of_halves() => MOST_ROWS,
             _ => 16,
         }
@@ -54,17 +58,29 @@ impl Way {
 
     /// Whether it takes halves only, and has SwiGLU.
     pub(crate) fn is_of_halves(self) -> bool {
-        [Self::Mma, Self::Persistent, Self::Split, Self::Columns, Self::Ring].contains(&self)
+        self.keeps_x() || [Self::Mma, Self::Persistent, Self::Split].contains(&self)
     }
 
     /// Whether x may be normed on the way.
     pub(crate) fn norms(self) -> bool {
-        [Self::Persistent, Self::Columns, Self::Ring].contains(&self)
+        self.keeps_x() || self == Self::Persistent
+    }
+
+    /// Elements of x, of halves, that a version takes at most.
+    pub(crate) fn most_kept(self, device: &Device) -> usize {
+        match self {
+            // A block fills a multiprocessor; beside x there are sums of some columns, and a norm of its weight.
+            Self::Fragments => {
+                (device.facts().max_shared_per_block as usize).saturating_sub(48 << 10) / 2
+            }
+            _ if self.keeps_x() => MOST_NORMED,
+            _ => usize::MAX,
+        }
     }
 
     /// Whether all of x lies in a block's shared memory.
     pub(crate) fn keeps_x(self) -> bool {
-        [Self::Columns, Self::Ring].contains(&self)
+        [Self::Columns, Self::Ring, Self::Fragments].contains(&self)
     }
 }
 
@@ -165,8 +181,11 @@ impl FewRows<'_> {
         // Two rows of x, as they are and normed, the norm's weight, and sums of some columns.
         let room = (device.facts().max_shared_per_block as usize).saturating_sub(16 << 10);
         let stays = 2 * k <= MOST_NORMED && 5 * k * dtype.size() <= room;
+        // What takes one row takes eight, which have the same bits.
+        let walks = 8 * k <= Way::Fragments.most_kept(device);
         match rows {
             _ if !by_mma => Way::Flight,
+            1..=8 if walks => Way::Fragments,
             // One row has the bits of two, so what takes one must take two.
             1..=2 if stays => Way::Columns,
             _ if rows > MANY && splits => Way::Split,
@@ -195,7 +214,7 @@ impl FewRows<'_> {
             Way::Naive => format!("few_rows_naive<{t}>"),
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
-            Way::Columns | Way::Ring => return self.add_columns(plan, way),
+            Way::Columns | Way::Ring | Way::Fragments => return self.add_columns(plan, way),
             Way::Split => {
                 format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)
             }
@@ -220,7 +239,7 @@ impl FewRows<'_> {
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
             // Eight blocks for eight tiles.
             Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
-            Way::Columns | Way::Ring => unreachable!("it is added by itself"),
+            Way::Columns | Way::Ring | Way::Fragments => unreachable!("it is added by itself"),
         };
         let down = if way == Way::Naive { rows } else { 1 };
         // Blocks that stay are as many as fit.
@@ -308,8 +327,9 @@ impl FewRows<'_> {
         if !any || !(1..=way.most_rows()).contains(&rows) {
             return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
         }
-        if way.keeps_x() && rows * k > MOST_NORMED {
-            let expected = format!("{MOST_NORMED} elements of all rows at most, by {way:?}");
+        let most = way.most_kept(device);
+        if rows * k > most {
+            let expected = format!("{most} elements of all rows at most, by {way:?}");
             return Err(Error::bad(of("x"), expected, rows * k));
         }
         if way.is_of_halves() && !by_mma || way == Way::Split && !splits {

@@ -16,8 +16,8 @@ use lab_harness::Stage;
 
 pub use dequantize::Dequantize;
 pub use family::{
-    COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT,
-    PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP,
+    COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FRAGMENTS, FRAGMENTS_INT8, FewRowsVersion, MMA,
+    MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP,
 };
 pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
@@ -41,12 +41,14 @@ pub static STAGE: Stage = Stage {
         &SPLIT,
         &COLUMNS,
         &RING,
+        &FRAGMENTS,
         &FLIGHT_INT8,
         &MMA_INT8,
         &PERSISTENT_INT8,
         &SPLIT_INT8,
         &COLUMNS_INT8,
         &RING_INT8,
+        &FRAGMENTS_INT8,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
