@@ -344,7 +344,7 @@ fn heads_are_normed_on_the_way(device: &Device) {
 /// What is chosen for rows takes the longest that it is chosen for, with all that a norm of heads has beside x.
 fn long_rows_leave_room_for_sums(device: &Device) {
     let (dtype, n) = (DType::BF16, 4096);
-    for [rows, k] in [[1, 10944], [2, 10944], [1, 16384], [2, 16384]] {
+    for [rows, k] in [[1, 10944], [2, 10944], [1, 16384], [2, 16384], [8, 4096]] {
         if !FewRows::norms(device, dtype, [rows, k]) {
             continue;
         }

@@ -138,3 +138,69 @@ impl FewRows<'_> {
         Ok(y)
     }
 }
+
+/// Bytes that each block of [`Way::Fragments`] asks for of the weights of the next product, and of a state: some three microseconds of an
+/// H200's memory, as long as one launch ends and the next begins.
+const AHEAD: usize = 128 << 10;
+
+/// From so many bytes of a state on, weights that were asked for before its step would leave the L2 cache again.
+const LARGE_STATE: usize = 16 << 20;
+
+/// A product that brings to the L2 cache what the launches behind it begin with, while its own last sums meet.
+#[derive(Clone, Copy, Debug)]
+pub struct Before {
+    /// Its step of the plan.
+    step: usize,
+    /// Of its W.
+    int8: bool,
+    /// Of the state that the launch behind it reads.
+    state_bytes: usize,
+}
+
+impl Before {
+    /// The product that was added last, if it can.
+    pub fn of_last(plan: &Plan, product: &FewRows<'_>) -> Option<Self> {
+        let FewRows { dtype, rows, k, .. } = *product;
+        let way =
+            product.way.unwrap_or_else(|| FewRows::usual_way(plan.device(), dtype, [rows, k]));
+        let int8 = product.scale.is_some();
+        (way == Way::Fragments).then(|| Self { step: plan.len() - 1, int8, state_bytes: 0 })
+    }
+
+    fn share(&self, plan: &Plan, bytes: usize) -> usize {
+        let blocks = plan.blocks_of(self.step).expect("a product is a launch");
+        // Whole lines; the last block's share is within the whole.
+        bytes / blocks / 128 * 128
+    }
+
+    /// It asks for the beginning of a state of f32, which the next launch reads.
+    ///
+    /// # Errors
+    /// As [`Plan::set_arguments`].
+    pub fn ask_for_state(&mut self, plan: &mut Plan, state: Slot) -> Result<(), Error> {
+        self.state_bytes = state.len() * DType::F32.size();
+        let bytes = self.share(plan, self.state_bytes).min(AHEAD);
+        plan.set_arguments(self.step, arguments![state, state_bytes: bytes])
+    }
+
+    /// It asks for the first rows of each block's share of W of the next product, which is to be added now.
+    ///
+    /// # Errors
+    /// As [`Plan::set_arguments`].
+    pub fn ask_for_weights(self, plan: &mut Plan, next: &FewRows<'_>) -> Result<(), Error> {
+        let FewRows { n, k, weight, gated, dtype, .. } = *next;
+        if next.scale.is_some() != self.int8 || self.state_bytes > LARGE_STATE {
+            return Ok(());
+        }
+        let size = if self.int8 { 1 } else { dtype.size() };
+        let share = self.share(plan, n * k * size);
+        let bytes = share.min(if gated { AHEAD / 2 } else { AHEAD });
+        let (next_share, next_half) = (share / size, if gated { n * k } else { 0 });
+        // The second half begins where a bulk copy may.
+        let bytes = if (next_half * size).is_multiple_of(16) { bytes } else { 0 };
+        plan.set_arguments(
+            self.step,
+            arguments![next: weight, next_half, next_share, next_bytes: bytes],
+        )
+    }
+}

@@ -193,10 +193,15 @@ impl FewRows<'_> {
         }
     }
 
-    /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks. What
-    /// [`FewRows::usual_way`] chooses for so many then can.
+    /// Whether a product of such rows norms them itself: one or two, and as many as [`FewRows::usual_way`] has in the shared memory of one
+    /// block, with all that a norm of heads has beside them.
     pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
-        Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
+        let way = Self::usual_way(device, dtype, [rows, k]);
+        // As many for any number of rows, which have the same bits.
+        let room = (device.facts().max_shared_per_block as usize).saturating_sub(48 << 10);
+        let eight_fit = 8 * k <= MOST_NORMED && (2 * 8 + 1) * k * dtype.size() <= room;
+        let fits = rows <= 2 || way == Way::Fragments && eight_fit;
+        Self::takes(device, dtype, [rows, k])[1] && fits && rows <= 8 && rows * k <= MOST_NORMED
     }
 
     /// Adds the launch; y.

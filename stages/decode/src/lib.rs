@@ -14,6 +14,7 @@ mod quantize;
 
 use lab_harness::Stage;
 
+pub use columns::Before;
 pub use dequantize::Dequantize;
 pub use family::{
     COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FRAGMENTS, FRAGMENTS_INT8, FewRowsVersion, MMA,
