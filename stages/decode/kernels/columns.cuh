@@ -74,6 +74,8 @@ template <class W, int WARPS, int EACH, int ACROSS = 32> struct Share {
         while (1 << (log + 1) <= WARPS && K / E >= LEAST << (log + 1)) ++log;
         return log;
     }
+    // Row i of the block in W.
+    __device__ __forceinline__ int row_of(int i, int N, int gated) const { return gated ? first + i / 2 + i % 2 * N : first + i; }
     __device__ __forceinline__ int steps() const {
         int left = rows - group * EACH;
         return left > 0 ? (left + batch - 1) / batch * turns : 0;
@@ -186,16 +188,17 @@ template <class T> struct Columns {
     int p1, p2, p3, p4;
 };
 
-// The end of all columns of a block.
-template <class W, int ROWS, int THREADS, class T, class Own>
-__device__ __forceinline__ void store_columns(const BlockSums<ROWS>& sums, const Own& own, const float* scale, int has_residual,
-                                              int gated, const Columns<T>& to) {
+// The end of all columns of a block. scale(i) is that of row i of the block.
+template <int ROWS, int THREADS, class T, class Own, class Scale>
+__device__ __forceinline__ void store_columns(const BlockSums<ROWS>& sums, const Own& own, Scale scale, int has_residual, int gated,
+                                              const Columns<T>& to) {
 #pragma unroll 1
     for (int e = threadIdx.x; e < own.columns * ROWS; e += THREADS) {
         int c = e / ROWS, r = e % ROWS, n = own.first + c;
         if (r >= to.R) continue;
-        float total = sums.all(gated ? 2 * c * ROWS + r : e) * scale_of<W>(scale, n);
-        if (gated) total *= quick_sigmoid(total) * sums.all((2 * c + 1) * ROWS + r) * scale_of<W>(scale, to.N + n);
+        int i = gated ? 2 * c : c;
+        float total = sums.all(i * ROWS + r) * scale(i);
+        if (gated) total *= quick_sigmoid(total) * sums.all((i + 1) * ROWS + r) * scale(i + 1);
         if (has_residual) total += sums.added[e];
         int gate = n - to.p4;
         if (!to.heads || gate < 0) {

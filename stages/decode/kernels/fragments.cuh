@@ -1,7 +1,7 @@
 // A step of a warp that walks down its columns of W by tensor cores: loads, products and sums of TILES tiles of eight rows of W.
 //
-// A fragment has 16 rows of W and 8 of x. Here two column groups share it: fragment rows and columns 2 s + p are row s of W, and of x, in
-// group p. So a load is two whole lines of 128 bytes of four rows... and of the 16 x 8 sums those of different groups are nobody's.
+// A fragment has 16 rows of W and 8 of x. Here two groups of columns share it: its rows and columns 2 s + p are row s of W, and of x, in
+// group p. So a load is whole lines of 128 bytes, of four rows; and of the 16 x 8 sums those of different groups are nobody's.
 #pragma once
 #include "columns.cuh"
 #include "mma_rows.cuh"
@@ -21,16 +21,16 @@ struct Rows2 {
     uint4 even, odd;
 };
 
-// Asks for a step. What is not there is zero: it meets other rows' numbers in no sum, and NaN in none.
+// Asks for a step, but for rows past the end: their sums are nobody's. Behind its slice a lane asks for the slice's last pack again, which
+// meets zeros of z: where that is NaN, so is the row.
 template <class W, class Own, int TILES>
 __device__ __forceinline__ void load_tiles(Rows2 (&raw)[TILES], Loads<W, Own>& ahead, const Own& own, int sub) {
-    bool inside = ahead.place.k < own.end;
+    const W* at = ahead.at + sub * own.pair + min(own.end - Own::E - ahead.place.k, 0);
+    int left = own.rows - 2 * sub - ahead.place.row;
 #pragma unroll
-    for (int j = 0; j < TILES; ++j) {
-        int row = ahead.place.row + 8 * j + 2 * sub;
-        const W* at = ahead.at + (4 * j + sub) * own.pair;
-        raw[j].even = inside && row < own.rows ? load_once(at) : uint4{0, 0, 0, 0};
-        raw[j].odd = inside && row + 1 < own.rows ? load_once(at + own.odd) : uint4{0, 0, 0, 0};
+    for (int j = 0; j < TILES; ++j, at += 4 * own.pair) {
+        if (left > 8 * j) raw[j].even = load_once(at);
+        if (left > 8 * j + 1) raw[j].odd = load_once(at + own.odd);
     }
     ahead.step(own);
 }

@@ -66,6 +66,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
         }
     }
     __syncthreads();  // the sums of all slices are there
-    store_columns<W, ROWS, THREADS>(sums, own, scale, has_residual, gated, Columns<T>{y, gates, bias, ROWS, N, heads, cap, p1, p2, p3, p4});
+    auto scale_at = [&](int i) { return scale_of<W>(scale, own.row_of(i, N, gated)); };
+    store_columns<ROWS, THREADS>(sums, own, scale_at, has_residual, gated, Columns<T>{y, gates, bias, ROWS, N, heads, cap, p1, p2, p3, p4});
 }
 // ANCHOR_END: columns

@@ -43,10 +43,14 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     LanePlace lane;
 
     Loads<W, Own> ahead(weight + 1ll * own.first * K, own);
-    Rows2 raw[DEPTH][TILES];
+    Rows2 raw[DEPTH][TILES] = {};
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) load_tiles<W>(raw[d], ahead, own, lane.sub);
-    // W is nobody's result: it is on its way before x is there.
+    float* scales = sums.sums + own.slices * sums.room;
+    if constexpr (is_int8<W>)
+#pragma unroll 1
+        for (int i = threadIdx.x; i < own.rows; i += BLOCK) scales[i] = scale[own.row_of(i, N, gated)];
+    // W is nobody's result: it is on its way before x is there, as scales are.
     bring_rows<NORM, ROWS, BLOCK>(z, own_norm, x, norm, ogate, eps, K, D, R);
     if (has_residual) sums.template bring_added<BLOCK>(residual, own, N, R);
     __syncthreads();  // z is there
@@ -77,6 +81,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
         s += DEPTH;
     } while (s < steps);
     __syncthreads();  // the sums of all slices are there
-    store_columns<W, ROWS, BLOCK>(sums, own, scale, has_residual, gated, Columns<T>{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4});
+    auto scale_at = [&](int i) { return is_int8<W> ? scales[i] : 1.0f; };
+    store_columns<ROWS, BLOCK>(sums, own, scale_at, has_residual, gated, Columns<T>{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4});
 }
 // ANCHOR_END: fragments

@@ -76,8 +76,13 @@ impl FewRows<'_> {
                 Some(Norm { heads: None, .. }) => k,
                 Some(_) => k + rows * k,
             };
+            let scales = if way == Way::Fragments && self.scale.is_some() {
+                columns * if gated { 2 } else { 1 }
+            } else {
+                0
+            };
             let ring = if way == Way::Ring { warps * 32 * each * depth * 16 } else { 0 };
-            ring + (rows * k + normed) * dtype.size() + sums * DType::F32.size()
+            ring + (rows * k + normed) * dtype.size() + (sums + scales) * DType::F32.size()
         };
         let multiprocessors = plan.device().facts().multiprocessors;
         let slices = if way == Way::Fragments {
