@@ -179,7 +179,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 
 /// # Errors
 /// The device is no GPU.
-fn open_gpu(common: &Common) -> Result<Device, Failure> {
+pub(crate) fn open_gpu(common: &Common) -> Result<Device, Failure> {
     let device = common.open()?;
     if device.kind() == DeviceKind::Cuda {
         return Ok(device);

@@ -14,6 +14,7 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod compile;
 pub(crate) mod corpus;
+pub(crate) mod crowd;
 pub(crate) mod dev;
 pub(crate) mod devices;
 pub(crate) mod doctor;
