@@ -171,16 +171,6 @@ template <int ROWS> struct BlockSums {
     }
 };
 
-// Where the columns of y go.
-template <class T> struct Columns {
-    T* y;
-    float* gates;
-    const T* bias;
-    int N, heads;
-    float cap;
-    int p1, p2, p3, p4;
-};
-
 // The end of all columns of a block.
 template <class W, int ROWS, int THREADS, class T, class Own>
 __device__ __forceinline__ void store_columns(const BlockSums<ROWS>& sums, const Own& own, const float* scale, int has_residual,
@@ -191,13 +181,7 @@ __device__ __forceinline__ void store_columns(const BlockSums<ROWS>& sums, const
         float total = sums.all(gated ? 2 * c * ROWS + r : e) * scale_of<W>(scale, n);
         if (gated) total *= quick_sigmoid(total) * sums.all((2 * c + 1) * ROWS + r) * scale_of<W>(scale, to.N + n);
         if (has_residual) total += sums.added[e];
-        int gate = n - to.p4;
-        if (!to.heads || gate < 0) {
-            to.y[cell_of(r, n, ROWS, to.heads ? to.p4 : to.N, to.p1, to.p2, to.p3, to.p4)] = from_math<T>(total);
-        } else if (gate < 2 * to.heads) {
-            float a = total + to_math(to.bias[gate]);
-            to.gates[(gate / to.heads * ROWS + r) * to.heads + gate % to.heads] = to.cap * tanhf(a / to.cap);
-        }
+        to.store(r, n, ROWS, total);
     }
 }
 

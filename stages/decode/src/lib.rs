@@ -11,13 +11,14 @@ mod dequantize;
 mod family;
 mod few_rows;
 mod quantize;
+mod wgmma;
 
 use lab_harness::Stage;
 
 pub use dequantize::Dequantize;
 pub use family::{
     COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT,
-    PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP,
+    PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP, WGMMA, WGMMA_INT8,
 };
 pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
@@ -41,12 +42,14 @@ pub static STAGE: Stage = Stage {
         &SPLIT,
         &COLUMNS,
         &RING,
+        &WGMMA,
         &FLIGHT_INT8,
         &MMA_INT8,
         &PERSISTENT_INT8,
         &SPLIT_INT8,
         &COLUMNS_INT8,
         &RING_INT8,
+        &WGMMA_INT8,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
