@@ -41,4 +41,14 @@ template <class T> __device__ __forceinline__ unsigned multiply_halves(unsigned 
     return a;
 }
 
+// Two differences, rounded.
+template <class T> __device__ __forceinline__ unsigned subtract_halves(unsigned a, unsigned b) {
+    typename TwoOf<T>::type x, y;
+    memcpy(static_cast<void*>(&x), &a, sizeof a);
+    memcpy(static_cast<void*>(&y), &b, sizeof b);
+    x = __hsub2(x, y);
+    memcpy(&a, static_cast<void*>(&x), sizeof a);
+    return a;
+}
+
 }  // namespace lab

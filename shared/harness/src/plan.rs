@@ -877,6 +877,45 @@ impl Plan {
                 named.push((name, argument));
             }
         }
+        let arguments = self.arguments_in_order(kernel, &named)?;
+        self.push_step(Step::Launch { kernel: kernel.clone(), launch, arguments });
+        Ok(())
+    }
+
+    /// Gives other arguments to a launch that is a step of this plan: those that are named, and what they are is checked as by [`Plan::launch`].
+    ///
+    /// # Errors
+    /// As [`Plan::launch`]; the step is no launch.
+    pub fn set_arguments(&mut self, step: usize, arguments: Arguments<'_>) -> Result<(), Error> {
+        let Some(Step::Launch { kernel, launch, arguments: old }) = self.steps.get(step).cloned()
+        else {
+            return Err(Error::bad("step", "a launch", step));
+        };
+        let mut named = arguments.named;
+        for (parameter, (argument, _)) in kernel.parameters().iter().zip(old) {
+            if named.iter().all(|(name, _)| *name != parameter.name) {
+                named.push((&parameter.name, argument));
+            }
+        }
+        let arguments = self.arguments_in_order(&kernel, &named)?;
+        self.steps[step] = Step::Launch { kernel: kernel.clone(), launch, arguments };
+        Ok(())
+    }
+
+    /// Blocks of a launch that is a step of this plan; `None` where it is none.
+    pub fn blocks_of(&self, step: usize) -> Option<usize> {
+        match self.steps.get(step)? {
+            Step::Launch { launch, .. } => Some(launch.grid.iter().map(|n| *n as usize).product()),
+            _ => None,
+        }
+    }
+
+    /// The arguments of a launch as its kernel has them, each with whether it is written.
+    fn arguments_in_order(
+        &self,
+        kernel: &Kernel,
+        named: &[(&str, Argument)],
+    ) -> Result<Vec<(Argument, bool)>, Error> {
         // Read-only is what an input is, and what the parameter says.
         let written = |name: &str| {
             let parameter = kernel.parameters().iter().find(|p| p.name == name);
@@ -892,7 +931,7 @@ impl Plan {
             }
             Argument::Map(_, _, stores) => ArgKind::TensorMap { writable: stores },
         };
-        for (name, argument) in &named {
+        for (name, argument) in named {
             self.check_map(kernel, name, argument)?;
         }
         let kinds: Vec<_> = named.iter().map(|(name, a)| (*name, kind(*a))).collect();
@@ -903,8 +942,7 @@ impl Plan {
         });
         let arguments: Vec<(Argument, bool)> = arguments.collect();
         check_overlap(kernel, &arguments)?;
-        self.push_step(Step::Launch { kernel: kernel.clone(), launch, arguments });
-        Ok(())
+        Ok(arguments)
     }
 
     /// Whether there is such a tensor map of that slot.

@@ -30,7 +30,7 @@ impl Tape<'_> {
         let (rows, width) = (z.len() / weight.k, weight.n / 2);
         if let [_, true] = self.is_few(rows, &weight) {
             let both = Weight { n: width, ..weight };
-            let u = FewRows { gated: true, ..self.few_rows(z, both) }.add(self.plan)?;
+            let u = self.add_few(FewRows { gated: true, ..self.few_rows(z, both) })?;
             return self.linear(&[down], u, Some(x));
         }
         let is_few = self.is_few(rows, &weight)[0];

@@ -1,6 +1,6 @@
 //! Products of few rows, without a backward pass: what decoding consists of.
 
-use decode::{Dequantize, FewRows, GateColumns, Heads, Norm};
+use decode::{Before, Dequantize, FewRows, GateColumns, Heads, Norm};
 use lab_harness::Error;
 use lab_harness::plan::Slot;
 use passes::{GatedHeadNorm, RmsNorm};
@@ -8,8 +8,8 @@ use passes::{GatedHeadNorm, RmsNorm};
 use crate::Tape;
 use crate::layers::Linear;
 
-/// Up to so many rows a product norms them itself. Each block norms all of them, and of more rows a launch for all blocks is quicker.
-const NORMED: usize = 2;
+/// Up to so many rows a product norms them itself: each block norms all of them.
+const NORMED: usize = 8;
 
 /// W of a product: of the run's type, or of int8 with its scales.
 #[derive(Clone, Copy)]
@@ -129,6 +129,24 @@ impl Tape<'_> {
         takes.map(|takes| takes && fits)
     }
 
+    /// Adds the launch; the product before it asks for its first weights.
+    pub(crate) fn add_few(&mut self, product: FewRows<'_>) -> Result<Slot, Error> {
+        if let Some(before) = self.before.take() {
+            before.ask_for_weights(self.plan, &product)?;
+        }
+        let y = product.add(self.plan)?;
+        self.before = Before::of_last(self.plan, &product);
+        Ok(y)
+    }
+
+    /// The product before asks for the beginning of a state of f32 that the next launch reads.
+    pub(crate) fn bring_state(&mut self, state: Slot) -> Result<(), Error> {
+        match &mut self.before {
+            Some(before) => before.ask_for_state(self.plan, state),
+            None => Ok(()),
+        }
+    }
+
     /// Without any option; `y` may be said.
     pub(crate) fn few_rows(&self, x: Slot, weight: Weight) -> FewRows<'static> {
         let Weight { slot, scale, n, k } = weight;
@@ -166,7 +184,7 @@ impl Tape<'_> {
         let rows = x.len() / weight.k;
         if self.is_few(rows, &weight)[0] {
             let product = FewRows { added, ..self.few_rows(x, weight) };
-            return product.add(self.plan).map(Some);
+            return self.add_few(product).map(Some);
         }
         self.make_ready(x)?;
         let Weight { scale: Some(_), n, k, .. } = weight else { return Ok(None) };
@@ -201,7 +219,7 @@ impl Tape<'_> {
         let [_, by_mma] = self.is_few(rows, &weight);
         let gates = Some(gates).filter(|_| by_mma);
         let product = FewRows { parts: begins, gates, ..self.few_rows(x, weight) };
-        let y = product.add(self.plan)?;
+        let y = self.add_few(product)?;
         Ok(Some(InParts { y, has_gates: by_mma }))
     }
 }

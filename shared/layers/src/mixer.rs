@@ -226,6 +226,7 @@ impl Tape<'_> {
             return Ok(None);
         };
         let InParts { y: parts, has_gates } = parts;
+        self.bring_state(c)?;
         let of_gates = parts.len() / batch - columns.all();
         let part = |begin: usize, width: usize| parts.part(batch * begin, batch * width);
         let qkv = [part(0, columns.keys), part(k, columns.keys), part(v, columns.values)];

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use decode::Before;
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
@@ -56,6 +57,8 @@ pub struct Tape<'a> {
     layers: Vec<String>,
     /// Norms that are not launched yet, by their results: see [`Tape::rms_norm_before_products`].
     pub(crate) pending: HashMap<Slot, Pending>,
+    /// The last product of few rows, which can ask for the weights of the next.
+    pub(crate) before: Option<Before>,
 }
 
 /// The backward pass under way.
@@ -111,6 +114,7 @@ impl<'a> Tape<'a> {
             back,
             layers,
             pending: HashMap::new(),
+            before: None,
         }
     }
 
@@ -191,8 +195,9 @@ impl<'a> Tape<'a> {
             layers
         });
         let (back, pending) = (std::mem::take(&mut self.back), std::mem::take(&mut self.pending));
-        let (outcome, back, dropout, pending) = {
-            let mut after = (Vec::new(), dropout, HashMap::new());
+        let before = self.before.take();
+        let (outcome, back, dropout, pending, before) = {
+            let mut after = (Vec::new(), dropout, HashMap::new(), None);
             let outcome = self.plan.within(layer, |plan| {
                 let mut inner = Tape {
                     plan,
@@ -210,14 +215,16 @@ impl<'a> Tape<'a> {
                     back,
                     layers,
                     pending,
+                    before,
                 };
                 let outcome = add(&mut inner);
-                after = (inner.back, inner.dropout, inner.pending);
+                after = (inner.back, inner.dropout, inner.pending, inner.before);
                 outcome
             });
-            (outcome, after.0, after.1, after.2)
+            (outcome, after.0, after.1, after.2, after.3)
         };
         (self.back, self.dropout, self.pending) = (back, dropout, pending);
+        self.before = before;
         outcome
     }
 

@@ -1,5 +1,6 @@
 // Products of one row or two whose warps walk down their columns of W: which rows and columns they have, and their sums.
 #pragma once
+#include "lab/ptx/prmt.cuh"
 #include "normed_rows.cuh"
 
 namespace lab {
@@ -8,11 +9,7 @@ constexpr int LEAST = 64;  // packs of a slice, where a row has so many
 
 // Byte i of a word whose sign bits are turned, as a signed number: signed_byte, but one permutation brings the byte to its place.
 __device__ __forceinline__ float turned_byte(unsigned turned, int i) {
-#ifdef LAB_EMULATOR
-    return signed_byte(turned ^ 0x80808080u, i);
-#else
-    return __uint_as_float(__byte_perm(turned, 0x4b000000u, 0x7540u + i)) - 8388736.0f;
-#endif
+    return __uint_as_float(permute_bytes(turned, 0x4b000000u, 0x7540u + i)) - 8388736.0f;
 }
 
 // The numbers of a word of W, or of x.
@@ -47,29 +44,35 @@ template <int V> __device__ __forceinline__ float add_lanes(float (&v)[V]) {
 }
 
 // ANCHOR: share
-// What a warp has of its block's rows of W: a slice of the columns, EACH rows at a time. Row i of the block is row i of
-// W from `first` on; gated, rows of gate and of up take turns.
-template <class W, int WARPS, int EACH> struct Share {
-    static constexpr int E = OF_PACK<W>, STEP = 32 * E;
+// What a warp has of its block's rows of W: a slice of the columns, EACH rows at a time, of each so many packs as ACROSS lanes load.
+// Row i of the block is row i of W from `first` on; gated, rows of gate and of up take turns.
+template <class W, int WARPS, int EACH, int ACROSS = 32> struct Share {
+    static constexpr int E = OF_PACK<W>, STEP = ACROSS * E, ROWS = EACH;
     int first, columns, rows;     // of the block: columns of y, and rows of W
     int slices, slice, group;     // of a row; this warp's; its group's number
     int begin, end, turns;        // this lane's first column, the end of the slice, steps of a row
     int batch;                    // rows between two turns of a group
     long long odd, pair;          // from an even row to the next, and to the one behind it
 
-    __device__ __forceinline__ Share(int N, int K, int gated) {
+    // 2^log slices.
+    __device__ __forceinline__ Share(int N, int K, int gated, int log) {
         // The first blocks have a column more, where N is no multiple of them.
         unsigned blocks = gridDim.x, block = blockIdx.x, each = static_cast<unsigned>(N) / blocks, more = N - each * blocks;
         first = static_cast<int>(block * each + min(block, more)), columns = static_cast<int>(each + (block < more));
         rows = gated ? 2 * columns : columns;
-        int warp = threadIdx.x / 32, packs = K / E, log = 0;
-        while (1 << (log + 1) <= WARPS && packs >= LEAST << (log + 1)) ++log;
+        int warp = threadIdx.x / 32, packs = K / E;
         slices = 1 << log, slice = warp & (slices - 1), group = warp >> log;
         int own = (((packs + slices - 1) >> log) + 7) / 8 * 8;  // packs of a slice: whole lines of 128 bytes
-        begin = (slice * own + static_cast<int>(threadIdx.x) % 32) * E, end = min((slice + 1) * own * E, K);
-        turns = (own + 31) / 32;
+        begin = (slice * own + static_cast<int>(threadIdx.x) % ACROSS) * E, end = min((slice + 1) * own * E, K);
+        turns = (own + ACROSS - 1) / ACROSS;
         batch = (WARPS >> log) * EACH;
         odd = gated ? 1ll * N * K : K, pair = gated ? K : 2ll * K;
+    }
+    // Slices of LEAST packs or more.
+    __device__ __forceinline__ static int of_slices(int K) {
+        int log = 0;
+        while (1 << (log + 1) <= WARPS && K / E >= LEAST << (log + 1)) ++log;
+        return log;
     }
     __device__ __forceinline__ int steps() const {
         int left = rows - group * EACH;
@@ -78,11 +81,10 @@ template <class W, int WARPS, int EACH> struct Share {
 };
 
 // Where a lane is on its way through its packs.
-template <class W, int WARPS, int EACH> struct Place {
-    using Own = Share<W, WARPS, EACH>;
+template <class Own> struct Place {
     int row, k, turn = 0;
 
-    __device__ __forceinline__ explicit Place(const Own& own) : row(own.group * EACH), k(own.begin) {}
+    __device__ __forceinline__ explicit Place(const Own& own) : row(own.group * Own::ROWS), k(own.begin) {}
     // Whether the next step is of other rows.
     __device__ __forceinline__ bool advance(const Own& own) {
         k += Own::STEP;
@@ -93,9 +95,8 @@ template <class W, int WARPS, int EACH> struct Place {
 };
 
 // The same of loads, which are ahead.
-template <class W, int WARPS, int EACH> struct Loads {
-    using Own = Share<W, WARPS, EACH>;
-    Place<W, WARPS, EACH> place;
+template <class W, class Own> struct Loads {
+    Place<Own> place;
     const W* at;
     long long back;  // from behind the last step of some rows to the first of the next
 
@@ -106,8 +107,11 @@ template <class W, int WARPS, int EACH> struct Loads {
     template <class Ask> __device__ __forceinline__ void next(const Own& own, Ask ask) {
         bool inside = place.k < own.end;
 #pragma unroll
-        for (int j = 0; j < EACH; ++j)
+        for (int j = 0; j < Own::ROWS; ++j)
             if (inside && place.row + j < own.rows) ask(j, at + (j / 2 * own.pair + j % 2 * own.odd));
+        step(own);
+    }
+    __device__ __forceinline__ void step(const Own& own) {
         at += Own::STEP;
         if (place.advance(own)) at += back;
     }
@@ -164,10 +168,11 @@ template <int ROWS> struct BlockSums {
         for (int s = 0; s < slices; ++s) sum += sums[s * room + e];
         return sum;
     }
-    template <int THREADS, class T, class Own> __device__ __forceinline__ void bring_added(const T* residual, const Own& own, int N) {
+    template <int THREADS, class T, class Own>
+    __device__ __forceinline__ void bring_added(const T* residual, const Own& own, int N, int R = ROWS) {
 #pragma unroll 1
         for (int e = threadIdx.x; e < own.columns * ROWS; e += THREADS)
-            added[e] = to_math(residual[1ll * (e % ROWS) * N + own.first + e / ROWS]);
+            if (e % ROWS < R) added[e] = to_math(residual[1ll * (e % ROWS) * N + own.first + e / ROWS]);
     }
 };
 
@@ -178,10 +183,11 @@ __device__ __forceinline__ void store_columns(const BlockSums<ROWS>& sums, const
 #pragma unroll 1
     for (int e = threadIdx.x; e < own.columns * ROWS; e += THREADS) {
         int c = e / ROWS, r = e % ROWS, n = own.first + c;
+        if (r >= to.R) continue;
         float total = sums.all(gated ? 2 * c * ROWS + r : e) * scale_of<W>(scale, n);
         if (gated) total *= quick_sigmoid(total) * sums.all((2 * c + 1) * ROWS + r) * scale_of<W>(scale, to.N + n);
         if (has_residual) total += sums.added[e];
-        to.store(r, n, ROWS, total);
+        to.store(r, n, total);
     }
 }
 

@@ -69,37 +69,37 @@ template <class T> struct Columns {
     T* y;
     float* gates;
     const T* bias;
-    int N, heads;
+    int R, N, heads;
     float cap;
     int p1, p2, p3, p4;
 
-    // Row r of R, column n.
-    __device__ __forceinline__ void store(int r, int n, int R, float sum) const {
+    // Row r, column n.
+    __device__ __forceinline__ void store(int r, int n, float sum) const {
         int gate = n - p4;
         if (!heads || gate < 0) {
-            y[cell(r, n, R)] = from_math<T>(sum);
+            y[cell(r, n)] = from_math<T>(sum);
         } else if (gate < 2 * heads) {
             float a = sum + to_math(bias[gate]);
             gates[(gate / heads * R + r) * heads + gate % heads] = cap * tanhf(a / cap);
         }
     }
     // Four columns from n on, of halves: by one store where they lie side by side.
-    __device__ __forceinline__ void store_four(int r, int n, int R, const float (&sum)[4]) const {
+    __device__ __forceinline__ void store_four(int r, int n, const float (&sum)[4]) const {
         if (n + 3 < in_y()) {
-            T* place = y + cell(r, n, R);
-            if (y + cell(r, n + 3, R) == place + 3 && reinterpret_cast<size_t>(place) % 8 == 0) {
+            T* place = y + cell(r, n);
+            if (y + cell(r, n + 3) == place + 3 && reinterpret_cast<size_t>(place) % 8 == 0) {
                 *reinterpret_cast<uint2*>(place) = {two_halves<T>(sum[0], sum[1]), two_halves<T>(sum[2], sum[3])};
                 return;
             }
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            if (n + i < N) store(r, n + i, R, sum[i]);
+            if (n + i < N) store(r, n + i, sum[i]);
     }
 
   private:
     __device__ __forceinline__ int in_y() const { return heads ? p4 : N; }
-    __device__ __forceinline__ long long cell(int r, int n, int R) const { return cell_of(r, n, R, in_y(), p1, p2, p3, p4); }
+    __device__ __forceinline__ long long cell(int r, int n) const { return cell_of(r, n, R, in_y(), p1, p2, p3, p4); }
 };
 
 }  // namespace lab

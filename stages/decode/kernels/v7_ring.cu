@@ -22,13 +22,14 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
                   int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4) {
     constexpr int THREADS = 32 * WARPS;
     DYNAMIC_SHARED(uint4, ring);  // [DEPTH, EACH, THREADS]; behind it z [ROWS, K], what the norm needs, and the sums
-    Share<W, WARPS, EACH> own(N, K, gated);
+    using Own = Share<W, WARPS, EACH>;
+    Own own(N, K, gated, Own::of_slices(K));
     T* z = reinterpret_cast<T*>(ring + DEPTH * EACH * THREADS);
     T* own_norm = z + ROWS * K;
-    BlockSums<ROWS> sums(own_norm + of_norm<NORM, ROWS>(K), own);
+    BlockSums<ROWS> sums(own_norm + of_norm<NORM>(K, ROWS), own);
 
     if (!LATE) griddep_launch_dependents();
-    Loads<W, WARPS, EACH> ahead(weight + 1ll * own.first * K, own);
+    Loads<W, Own> ahead(weight + 1ll * own.first * K, own);
     uint4* first = ring + threadIdx.x;
     auto ask = [&](uint4* place) {
         ahead.next(own, [&](int j, const W* from) { async_copy<16>(place + j * THREADS, from); });
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 
     int steps = own.steps(), d = 0;
     float sum[EACH * ROWS] = {};
-    Place<W, WARPS, EACH> here(own);
+    Place<Own> here(own);
 #pragma unroll 1
     for (int s = 0; s < steps; ++s) {
         if (LATE && s + LATE * DEPTH >= steps) griddep_launch_dependents();
@@ -64,6 +65,6 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
         for (int i = 0; i < EACH * ROWS; ++i) sum[i] = 0;
     }
     __syncthreads();  // the sums of all slices are there
-    store_columns<W, ROWS, THREADS>(sums, own, scale, has_residual, gated, Columns<T>{y, gates, bias, N, heads, cap, p1, p2, p3, p4});
+    store_columns<W, ROWS, THREADS>(sums, own, scale, has_residual, gated, Columns<T>{y, gates, bias, ROWS, N, heads, cap, p1, p2, p3, p4});
 }
 // ANCHOR_END: ring

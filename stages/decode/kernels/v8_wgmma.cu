@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(MULTIPLIERS + 32, BLOCKS)
     if (parts == 1) __syncthreads();
     else cluster.sync();
     if (threadIdx.x < MULTIPLIERS) {
-        Columns<T> to{y, gates, bias, N, heads, cap, p1, p2, p3, p4};
-        sums.template end<W>(to, tile, R, scale, has_residual ? residual : nullptr, gated);
+        Columns<T> to{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4};
+        sums.template end<W>(to, tile, scale, has_residual ? residual : nullptr, gated);
     }
     if (parts > 1) cluster.sync();  // nobody ends while others may read his sums
 }

@@ -144,9 +144,9 @@ template <int ROWS, int HEIGHT> struct TileSums {
 
     // This block's share of the tile's cells of y, four neighbours a thread.
     template <class W, class T>
-    __device__ __forceinline__ void end(const Columns<T>& to, int tile, int R, const float* scale, const T* residual, int gated) const {
+    __device__ __forceinline__ void end(const Columns<T>& to, int tile, const float* scale, const T* residual, int gated) const {
         int wide = gated ? M / 2 : M, fours = wide / 4, parts = cluster.num_blocks();
-        for (int e = cluster.block_rank() * MULTIPLIERS + threadIdx.x; e < R * fours; e += parts * MULTIPLIERS) {
+        for (int e = cluster.block_rank() * MULTIPLIERS + threadIdx.x; e < to.R * fours; e += parts * MULTIPLIERS) {
             int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = tile * wide + i;
             if (n >= to.N) continue;
             float4 first = all(r, i), second = gated ? all(r, i + M / 2) : float4{};
@@ -158,7 +158,7 @@ template <int ROWS, int HEIGHT> struct TileSums {
                 if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * scale_of<W>(scale, to.N + own);
                 if (residual) cell[c] += to_math(residual[1ll * r * to.N + own]);
             }
-            to.store_four(r, n, R, cell);
+            to.store_four(r, n, cell);
         }
     }
 };

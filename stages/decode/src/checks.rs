@@ -8,8 +8,8 @@ use lab_reference::matmul::matmul;
 
 use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
 use crate::{
-    COLUMNS, Dequantize, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, WGMMA, WGMMA_INT8,
-    quantize_rows,
+    COLUMNS, Dequantize, FRAGMENTS, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, WGMMA,
+    WGMMA_INT8, quantize_rows,
 };
 
 pub(crate) static CHECKS: &[Check] = &[
@@ -100,7 +100,15 @@ fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
     if FewRows::takes(device, DType::F16, [1, 16])[1] {
         // Of clusters only where there are some.
         let both = [(DType::BF16, false), (DType::F16, true)];
-        let mma = [Way::Mma, Way::Persistent, Way::Split, Way::Columns, Way::Ring, Way::Wgmma];
+        let mma = [
+            Way::Mma,
+            Way::Persistent,
+            Way::Split,
+            Way::Columns,
+            Way::Ring,
+            Way::Wgmma,
+            Way::Fragments,
+        ];
         let mma = mma.iter().filter(|way| way.source().runs_on(&device.facts().arch));
         all.extend(mma.flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
     }
@@ -345,7 +353,7 @@ fn heads_are_normed_on_the_way(device: &Device) {
 /// What is chosen for rows takes the longest that it is chosen for, with all that a norm of heads has beside x.
 fn long_rows_leave_room_for_sums(device: &Device) {
     let (dtype, n) = (DType::BF16, 4096);
-    for [rows, k] in [[1, 10944], [2, 10944], [1, 16384], [2, 16384]] {
+    for [rows, k] in [[1, 10944], [2, 10944], [1, 16384], [2, 16384], [8, 4096]] {
         if !FewRows::norms(device, dtype, [rows, k]) {
             continue;
         }
@@ -426,7 +434,9 @@ fn gates_are_columns_of_the_product(device: &Device) {
 
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
-    for version in [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &WGMMA, &WGMMA_INT8] {
+    for version in
+        [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &WGMMA, &WGMMA_INT8, &FRAGMENTS]
+    {
         let info = lab_harness::Version::info(version);
         if !lab_harness::Version::sources(version).iter().all(|s| s.runs_on(&device.facts().arch)) {
             continue;

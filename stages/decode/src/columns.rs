@@ -1,4 +1,4 @@
-//! The launches of `kernels/v6_columns.cu` and `kernels/v7_ring.cu`.
+//! The launches of `kernels/v6_columns.cu`, `kernels/v7_ring.cu` and `kernels/v9_fragments.cu`.
 
 use lab_device::DType;
 use lab_harness::plan::Slot;
@@ -29,6 +29,9 @@ impl Tiling {
             (Way::Ring, _) => {
                 Self { warps: 16, each: 2, depth: 5, blocks: 2, late: 1, alone: true }
             }
+            (Way::Fragments, _) => {
+                Self { warps: 16, each: 16, depth: 4, blocks: 1, late: 1, alone: true }
+            }
             (_, 1) => Self { warps: 16, each: 4, depth: 2, blocks: 2, late: 1, alone: false },
             // The sums of two rows of x take the registers of a second block.
             _ => Self { warps: 16, each: 4, depth: 2, blocks: 1, late: 1, alone: false },
@@ -45,16 +48,29 @@ impl FewRows<'_> {
         let Self { dtype, rows, n, k, x, weight, gated, norm, parts, .. } = *self;
         let Tiling { warps, each, depth, blocks, late, alone } = Tiling::of(way, rows);
         let w = if self.scale.is_some() { DType::I8 } else { dtype }.cpp();
-        let name = format!(
-            "few_rows_{}<{}, {w}, {rows}, {}, {warps}, {each}, {depth}, {blocks}, {late}>",
-            if way == Way::Ring { "ring" } else { "columns" },
-            dtype.cpp(),
-            self.norm_in_kernels()
-        );
+        let (t, norms) = (dtype.cpp(), self.norm_in_kernels());
+        // Rows that have places in shared memory.
+        let places = rows.next_power_of_two();
+        let name = match way {
+            // Tiles of eight rows.
+            Way::Fragments => {
+                format!(
+                    "few_rows_fragments<{t}, {w}, {places}, {norms}, {warps}, {}, {depth}>",
+                    each / 8
+                )
+            }
+            Way::Ring => format!(
+                "few_rows_ring<{t}, {w}, {rows}, {norms}, {warps}, {each}, {depth}, {blocks}, {late}>"
+            ),
+            _ => format!(
+                "few_rows_columns<{t}, {w}, {rows}, {norms}, {warps}, {each}, {depth}, {blocks}, {late}>"
+            ),
+        };
         let kernel = plan.device().kernel(way.source(), &name)?;
         let most = MOST_COLUMNS / if gated { 2 } else { 1 };
-        let shared = |columns: usize| {
-            let sums = columns * rows * (1 + warps * if gated { 2 } else { 1 });
+        // Of so many columns of so many rows of x, in so many slices.
+        let shared_of = |columns: usize, rows: usize, places: usize, slices: usize| {
+            let sums = columns * places * (1 + slices * if gated { 2 } else { 1 });
             let normed = match norm {
                 None => 0,
                 Some(Norm { heads: None, .. }) => k,
@@ -63,6 +79,20 @@ impl FewRows<'_> {
             let ring = if way == Way::Ring { warps * 32 * each * depth * 16 } else { 0 };
             ring + (rows * k + normed) * dtype.size() + sums * DType::F32.size()
         };
+        let multiprocessors = plan.device().facts().multiprocessors;
+        let slices = if way == Way::Fragments {
+            // As many of 128 bytes or more as have room for the sums of eight rows: a row's bits are those that it has among eight.
+            let columns = n.div_ceil(multiprocessors as usize);
+            let of_line = 128 / if self.scale.is_some() { 1 } else { dtype.size() };
+            let room = plan.device().facts().max_shared_per_block as usize;
+            let fits = |slices: &usize| {
+                slices * of_line <= k && shared_of(columns, 8, 8, *slices) + (1 << 10) <= room
+            };
+            [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1)
+        } else {
+            warps
+        };
+        let shared = |columns: usize| shared_of(columns, rows, places, slices);
         // Fewer at most, where rows of x and a ring leave no room for so many: a kernel has up to 1 KB beside.
         let room = plan.device().facts().max_shared_per_block as usize;
         let left = room.saturating_sub(shared(0) + (1 << 10));
@@ -70,7 +100,6 @@ impl FewRows<'_> {
         // All blocks that fit have as many columns; as many of them fit as with the most.
         let threads = u32::try_from(32 * warps).expect("threads of a block");
         let fit = kernel.resident_blocks(threads, shared(most))?.max(1);
-        let multiprocessors = plan.device().facts().multiprocessors;
         let fit = if alone { fit.min(multiprocessors) } else { fit } as usize;
         let useful = (if gated { 2 * n } else { n }).div_ceil(each);
         let across = fit.min(useful).max(n.div_ceil(most));
@@ -90,11 +119,88 @@ impl FewRows<'_> {
         let bias = self.gates.map_or_else(|| plan.scratch(dtype, 1), |gates| gates.bias);
         let to = self.gates.map_or_else(|| plan.scratch(DType::F32, 1), |gates| gates.to);
         let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
+        if way == Way::Fragments {
+            // Nothing is asked for ahead until something says so.
+            let (next, state) = (weight, scale);
+            let all = arguments![
+                weight, scale, x, norm, ogate, bias, residual, y, gates: to, R: rows, N: n, K: k, D: width,
+                slices: slices.ilog2(), has_residual, gated, eps, heads, cap, p1, p2, p3, p4, next,
+                next_half: 0, next_share: 0, next_bytes: 0, state, state_bytes: 0
+            ];
+            plan.launch(&kernel, launch.overlap_previous(), all)?;
+            return Ok(y);
+        }
         let all = arguments![
             weight, scale, x, norm, ogate, bias, residual, y, gates: to, N: n, K: k, D: width,
             has_residual, gated, eps, heads, cap, p1, p2, p3, p4
         ];
         plan.launch(&kernel, launch.overlap_previous(), all)?;
         Ok(y)
+    }
+}
+
+/// Bytes that each block of [`Way::Fragments`] asks for of the weights of the next product, and of a state: some three microseconds of an
+/// H200's memory, as long as one launch ends and the next begins.
+const AHEAD: usize = 128 << 10;
+
+/// From so many bytes of a state on, weights that were asked for before its step would leave the L2 cache again.
+const LARGE_STATE: usize = 16 << 20;
+
+/// A product that brings to the L2 cache what the launches behind it begin with, while its own last sums meet.
+#[derive(Clone, Copy, Debug)]
+pub struct Before {
+    /// Its step of the plan.
+    step: usize,
+    /// Of its W.
+    int8: bool,
+    /// Of the state that the launch behind it reads.
+    state_bytes: usize,
+}
+
+impl Before {
+    /// The product that was added last, if it can.
+    pub fn of_last(plan: &Plan, product: &FewRows<'_>) -> Option<Self> {
+        let FewRows { dtype, rows, k, .. } = *product;
+        let way =
+            product.way.unwrap_or_else(|| FewRows::usual_way(plan.device(), dtype, [rows, k]));
+        let int8 = product.scale.is_some();
+        (way == Way::Fragments).then(|| Self { step: plan.len() - 1, int8, state_bytes: 0 })
+    }
+
+    fn share(&self, plan: &Plan, bytes: usize) -> usize {
+        let blocks = plan.blocks_of(self.step).expect("a product is a launch");
+        // Whole lines; the last block's share is within the whole.
+        bytes / blocks / 128 * 128
+    }
+
+    /// It asks for the beginning of a state of f32, which the next launch reads.
+    ///
+    /// # Errors
+    /// As [`Plan::set_arguments`].
+    pub fn ask_for_state(&mut self, plan: &mut Plan, state: Slot) -> Result<(), Error> {
+        self.state_bytes = state.len() * DType::F32.size();
+        let bytes = self.share(plan, self.state_bytes).min(AHEAD);
+        plan.set_arguments(self.step, arguments![state, state_bytes: bytes])
+    }
+
+    /// It asks for the first rows of each block's share of W of the next product, which is to be added now.
+    ///
+    /// # Errors
+    /// As [`Plan::set_arguments`].
+    pub fn ask_for_weights(self, plan: &mut Plan, next: &FewRows<'_>) -> Result<(), Error> {
+        let FewRows { n, k, weight, gated, dtype, .. } = *next;
+        if next.scale.is_some() != self.int8 || self.state_bytes > LARGE_STATE {
+            return Ok(());
+        }
+        let size = if self.int8 { 1 } else { dtype.size() };
+        let share = self.share(plan, n * k * size);
+        let bytes = share.min(if gated { AHEAD / 2 } else { AHEAD });
+        let (next_share, next_half) = (share / size, if gated { n * k } else { 0 });
+        // The second half begins where a bulk copy may.
+        let bytes = if (next_half * size).is_multiple_of(16) { bytes } else { 0 };
+        plan.set_arguments(
+            self.step,
+            arguments![next: weight, next_half, next_share, next_bytes: bytes],
+        )
     }
 }

@@ -30,6 +30,8 @@ pub enum Way {
     Ring,
     /// By wgmma and TMA, in clusters that share k, of sm_90a: up to 128 rows.
     Wgmma,
+    /// The walk of [`Way::Columns`] on the tensor cores, of one row to eight, whose bits are the same. It may norm x itself.
+    Fragments,
 }
 
 impl Way {
@@ -44,6 +46,7 @@ impl Way {
             Self::Columns => &kernels::V6_COLUMNS,
             Self::Ring => &kernels::V7_RING,
             Self::Wgmma => &kernels::V8_WGMMA,
+            Self::Fragments => &kernels::V9_FRAGMENTS,
         }
     }
 
@@ -51,6 +54,7 @@ impl Way {
         match self {
             Self::Columns | Self::Ring => 2,
             Self::Wgmma => wgmma::MOST_ROWS,
+            Self::Fragments => 8,
             _ if self.is_of_halves() => MOST_ROWS,
             _ => 16,
         }
@@ -68,12 +72,24 @@ impl Way {
 
     /// Whether x may be normed on the way.
     pub(crate) fn norms(self) -> bool {
-        [Self::Persistent, Self::Columns, Self::Ring].contains(&self)
+        self.keeps_x() || self == Self::Persistent
+    }
+
+    /// Elements of x, of halves, that a version takes at most.
+    pub(crate) fn most_kept(self, device: &Device) -> usize {
+        match self {
+            // A block fills a multiprocessor; beside x there are sums of some columns, and a norm of its weight.
+            Self::Fragments => {
+                (device.facts().max_shared_per_block as usize).saturating_sub(48 << 10) / 2
+            }
+            _ if self.keeps_x() => MOST_NORMED,
+            _ => usize::MAX,
+        }
     }
 
     /// Whether all of x lies in a block's shared memory.
     pub(crate) fn keeps_x(self) -> bool {
-        [Self::Columns, Self::Ring].contains(&self)
+        [Self::Columns, Self::Ring, Self::Fragments].contains(&self)
     }
 }
 
@@ -181,8 +197,11 @@ impl FewRows<'_> {
         // Two rows of x, as they are and normed, the norm's weight, and sums of some columns.
         let room = (device.facts().max_shared_per_block as usize).saturating_sub(16 << 10);
         let stays = 2 * k <= MOST_NORMED && 5 * k * dtype.size() <= room;
+        // What takes one row takes eight, which have the same bits.
+        let walks = 8 * k <= Way::Fragments.most_kept(device);
         match rows {
             _ if !by_mma => Way::Flight,
+            1..=8 if walks => Way::Fragments,
             // One row has the bits of two, so what takes one must take two.
             1..=2 if stays => Way::Columns,
             _ if rows > MANY && Self::takes_wgmma(device, rows) => Way::Wgmma,
@@ -191,10 +210,15 @@ impl FewRows<'_> {
         }
     }
 
-    /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks. What
-    /// [`FewRows::usual_way`] chooses for so many then can.
+    /// Whether a product of such rows norms them itself: one or two, and as many as [`FewRows::usual_way`] has in the shared memory of one
+    /// block, with all that a norm of heads has beside them.
     pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
-        Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
+        let way = Self::usual_way(device, dtype, [rows, k]);
+        // As many for any number of rows, which have the same bits.
+        let room = (device.facts().max_shared_per_block as usize).saturating_sub(48 << 10);
+        let eight_fit = 8 * k <= MOST_NORMED && (2 * 8 + 1) * k * dtype.size() <= room;
+        let fits = rows <= 2 || way == Way::Fragments && eight_fit;
+        Self::takes(device, dtype, [rows, k])[1] && fits && rows <= 8 && rows * k <= MOST_NORMED
     }
 
     /// Adds the launch; y.
@@ -212,7 +236,7 @@ impl FewRows<'_> {
             Way::Naive => format!("few_rows_naive<{t}>"),
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
-            Way::Columns | Way::Ring => return self.add_columns(plan, way),
+            Way::Columns | Way::Ring | Way::Fragments => return self.add_columns(plan, way),
             Way::Wgmma => return self.add_wgmma(plan, None),
             Way::Split => {
                 format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)
@@ -238,7 +262,9 @@ impl FewRows<'_> {
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
             // Eight blocks for eight tiles.
             Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
-            Way::Columns | Way::Ring | Way::Wgmma => unreachable!("it is added by itself"),
+            Way::Columns | Way::Ring | Way::Fragments | Way::Wgmma => {
+                unreachable!("it is added by itself")
+            }
         };
         let down = if way == Way::Naive { rows } else { 1 };
         // Blocks that stay are as many as fit.
@@ -325,8 +351,9 @@ impl FewRows<'_> {
         if !any || !(1..=way.most_rows()).contains(&rows) {
             return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
         }
-        if way.keeps_x() && rows * k > MOST_NORMED {
-            let expected = format!("{MOST_NORMED} elements of all rows at most, by {way:?}");
+        let most = way.most_kept(device);
+        if rows * k > most {
+            let expected = format!("{most} elements of all rows at most, by {way:?}");
             return Err(Error::bad(of("x"), expected, rows * k));
         }
         let runs = way.source().runs_on(&device.facts().arch);

@@ -15,8 +15,7 @@ using namespace lab;
 
 template <class T, class State, int THREADS, int LANES>
 __global__ void __launch_bounds__(THREADS, sizeof(State) == 4 ? 3 : 2)
-    vlstm_step_slices(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
-                      const float* __restrict__ i_gate, const float* __restrict__ f_gate, State* C,
+    vlstm_step_slices(const T* q, const T* k, const T* v, const float* i_gate, const float* f_gate, State* C,
                       float* n, float* m, T* __restrict__ h, unsigned* tickets, int dhqk, int dhhv,
                       int slices, float scale, float eps) {
     constexpr int N = Pack<State>::N, COLUMNS = LANES * N, ROWS = THREADS / LANES;
@@ -26,7 +25,9 @@ __global__ void __launch_bounds__(THREADS, sizeof(State) == 4 ? 3 : 2)
     __shared__ Key key[MOST_KEYS];
     __shared__ float4 part[PARTS][COLUMNS / 4];
     __shared__ bool last;
-    griddep_launch_dependents();  // a product behind it may ask for its weights
+    // The product before has made q, k, v and the gates. Behind it, a product may ask for its weights.
+    griddep_wait();
+    griddep_launch_dependents();
     int thread = threadIdx.x;
     long long head = blockIdx.x / slices;
     int c0 = blockIdx.x % slices * COLUMNS, own = thread % LANES * N, c = c0 + own;

@@ -231,6 +231,8 @@ impl Version for Step {
         let kernel = device.load(instance)?;
         let tickets = plan.zeros(DType::U32, heads);
         let launch = Launch::of([blocks(heads * slices)?, 1, 1], kernel.block()?);
+        // These wait for the launch before within the kernel.
+        let launch = if self.split == Split::Lanes { launch.overlap_previous() } else { launch };
         plan.launch_in(&scope, &kernel, launch, arguments![tickets, slices])?;
         Ok(plan)
     }
@@ -244,12 +246,12 @@ fn blocks(all: usize) -> Result<u32, Error> {
     }
 }
 
-/// The widest slices of which there are two for each multiprocessor, and that are no wider than C; else the narrowest.
+/// The widest slices of which there are about two for each multiprocessor, and that are no wider than C; else the narrowest.
 /// What a block reads of q, k and n is then least, beside its part of C.
 fn lanes_for(heads: usize, dhhv: usize, of_pack: usize, multiprocessors: usize) -> usize {
     let fills = |lanes: &usize| {
         let columns = lanes * of_pack;
-        columns <= dhhv && heads * dhhv.div_ceil(columns) >= 2 * multiprocessors
+        columns <= dhhv && 4 * heads * dhhv.div_ceil(columns) >= 7 * multiprocessors
     };
     [32, 16, 8].into_iter().find(fills).unwrap_or(4)
 }
@@ -263,8 +265,9 @@ mod tests {
         // In f32 and in bf16: 64 x 8 heads of 512 columns, 8 x 16 of 256, 1 x 8 of 512, one of 16.
         assert_eq!(lanes_for(512, 512, 4, 132), 32);
         assert_eq!(lanes_for(512, 512, 8, 132), 32);
-        assert_eq!(lanes_for(128, 256, 4, 132), 16);
-        assert_eq!(lanes_for(128, 256, 8, 132), 8);
+        assert_eq!(lanes_for(128, 256, 4, 132), 32);
+        assert_eq!(lanes_for(128, 256, 8, 132), 16);
+        assert_eq!(lanes_for(64, 512, 4, 132), 32);
         assert_eq!(lanes_for(8, 512, 4, 132), 4);
         assert_eq!(lanes_for(8, 512, 8, 132), 4);
         assert_eq!(lanes_for(9999, 16, 4, 132), 4);
