@@ -65,15 +65,15 @@ fn main() {
     };
     let columns = walking("columns", ["16, 4, 2, 2, 1", "16, 4, 2, 1, 1"]);
     let ring = walking("ring", ["16, 2, 5, 2, 1"; 2]);
-    // Rows of x; then rows of W by 128, steps in shared memory, blocks of a multiprocessor: as src/wgmma.rs chooses.
+    // Rows of x; then rows of W by 64, steps in shared memory, blocks of a multiprocessor: as src/wgmma.rs chooses.
     let wgmma: Vec<_> = TYPES
         .iter()
         .filter(|[t, _]| *t != "float")
         .flat_map(|[t, w]| {
             let tilings = if t == w {
-                ["16, 1, 6, 2", "32, 1, 5, 2", "64, 1, 4, 2", "128, 1, 3, 2"]
+                ["16, 2, 6, 2", "32, 2, 5, 2", "64, 2, 4, 2", "128, 2, 3, 2"]
             } else {
-                ["16, 1, 5, 2", "32, 1, 4, 2", "64, 1, 3, 2", "128, 1, 4, 1"]
+                ["16, 2, 5, 2", "32, 2, 4, 2", "64, 2, 3, 2", "128, 2, 4, 1"]
             };
             tilings.map(|tiling| format!("few_rows_wgmma<{t}, {w}, {tiling}>"))
         })

@@ -4,7 +4,7 @@
 //
 //     yᵀ = W xᵀ:   A = 64 rows of W,  B = all rows of x,  C = 64 x ROWS of yᵀ      (wgmma m64nROWSk16, sums in f32)
 //
-// A block has M = 128 HEIGHT rows of W, a warpgroup 64 HEIGHT of them, and a part of k. One thread asks for a step of both operands after
+// A block has M = 64 GROUPS rows of W, a warpgroup 64 of them, and a part of k. One thread asks for a step of both operands after
 // the other: 128 bytes of each row of W, and as many columns of x. They wait in a ring of PLACES. Two blocks fit a multiprocessor: one ends,
 // or the next launch's begins, while the other one loads. The blocks of a cluster have the other parts of k. Their sums meet in
 // shared memory, and each block ends some cells of the tile.
@@ -22,29 +22,30 @@
 
 using namespace lab;
 
-template <class T, class W, int ROWS, int HEIGHT, int PLACES, int BLOCKS>
-constexpr int few_rows_wgmma_shared = cmax(PLACES * Step<T, W, ROWS, HEIGHT>::BYTES, TileSums<ROWS, HEIGHT>::BYTES);
+template <class T, class W, int ROWS, int GROUPS, int PLACES, int BLOCKS>
+constexpr int few_rows_wgmma_shared = cmax(PLACES * Step<T, W, ROWS, GROUPS>::BYTES, TileSums<ROWS, GROUPS>::BYTES);
 
 // ANCHOR: wgmma
-template <class T, class W, int ROWS, int HEIGHT, int PLACES, int BLOCKS>
-__global__ void __launch_bounds__(MULTIPLIERS + 32, BLOCKS)
+template <class T, class W, int ROWS, int GROUPS, int PLACES, int BLOCKS>
+__global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     few_rows_wgmma(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap x, const float* __restrict__ scale,
                    const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K, int has_residual, int gated,
                    int heads, float cap, int p1, int p2, int p3, int p4) {
-    using Step = lab::Step<T, W, ROWS, HEIGHT>;
+    using Step = lab::Step<T, W, ROWS, GROUPS>;
+    constexpr int ASKS = MULTIPLIERS<GROUPS>;  // the thread that asks: the first behind those that multiply
     DYNAMIC_TILES(unsigned char, places);
     __shared__ Ring<PLACES> ring;
     auto cluster = cooperative_groups::this_cluster();
     int parts = cluster.num_blocks(), rank = cluster.block_rank(), tile = blockIdx.x / parts;
     int steps = (K + Step::DEEP - 1) / Step::DEEP, first = steps * rank / parts, count = steps * (rank + 1) / parts - first;
     griddep_launch_dependents();
-    if (threadIdx.x == 0) ring.init(MULTIPLIERS / 32);
+    if (threadIdx.x == 0) ring.init(ASKS / 32);
     __syncthreads();  // nobody waits at a barrier that is not there
 
-    TileSums<ROWS, HEIGHT> sums{reinterpret_cast<float*>(places), cluster};
+    TileSums<ROWS, GROUPS> sums{reinterpret_cast<float*>(places), cluster};
     Turn<PLACES> turn;
     auto step = [&] { return Step{places + turn.place * Step::BYTES}; };
-    if (threadIdx.x == MULTIPLIERS) {
+    if (threadIdx.x == ASKS) {
         auto ask_weights = [&](int s) { step().ask_weights(weight, tile, (first + s) * Step::DEEP, gated, &ring.full[turn.place]); };
         auto ask_x = [&](int s) { step().ask_x(x, (first + s) * Step::DEEP, &ring.full[turn.place]); };
         int ahead = min(PLACES, count);
@@ -57,8 +58,8 @@ __global__ void __launch_bounds__(MULTIPLIERS + 32, BLOCKS)
             ask_weights(s);
             ask_x(s);
         }
-    } else if (threadIdx.x < MULTIPLIERS) {
-        float sum[HEIGHT][ROWS / 2];
+    } else if (threadIdx.x < ASKS) {
+        float sum[ROWS / 2];
         Turn<PLACES> last;
         for (int s = 0; s < count; ++s, turn.advance()) {
             ring.wait_full(turn);
@@ -69,13 +70,13 @@ __global__ void __launch_bounds__(MULTIPLIERS + 32, BLOCKS)
             last = turn;
         }
         wgmma_wait<0>();
-        named_barrier_sync(1, MULTIPLIERS);  // all have read the places: sums take their room
+        named_barrier_sync(1, ASKS);  // all have read the places: sums take their room
         sums.store(sum);
     }
     // The sums of all blocks are there; and the launch before has ended, as the thread that asks has seen.
     if (parts == 1) __syncthreads();
     else cluster.sync();
-    if (threadIdx.x < MULTIPLIERS) {
+    if (threadIdx.x < ASKS) {
         Columns<T> to{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4};
         sums.template end<W>(to, tile, scale, has_residual ? residual : nullptr, gated);
     }

@@ -11,8 +11,8 @@
 #ifdef LAB_CLUSTERS
 namespace lab {
 
-constexpr int MULTIPLIERS = 256;  // threads that multiply: two warpgroups
-constexpr int SPAN = 128;         // bytes of a row of a box, and of its swizzle
+template <int GROUPS> constexpr int MULTIPLIERS = 128 * GROUPS;  // threads that multiply
+constexpr int SPAN = 128;                                        // bytes of a row of a box, and of its swizzle
 
 constexpr int cmax(int a, int b) { return a > b ? a : b; }
 
@@ -49,8 +49,8 @@ template <class T> __device__ __forceinline__ unsigned halves_of_bytes(unsigned 
 // ANCHOR_END: bytes
 
 // A step of both operands, at `place`: rows of W of a tile, 128 bytes of each, and behind them boxes of 64 columns of x.
-template <class T, class W, int ROWS, int HEIGHT> struct Step {
-    static constexpr int M = 128 * HEIGHT, DEEP = SPAN / sizeof(W), BOXES = sizeof(T) / sizeof(W);
+template <class T, class W, int ROWS, int GROUPS> struct Step {
+    static constexpr int M = 64 * GROUPS, DEEP = SPAN / sizeof(W), BOXES = sizeof(T) / sizeof(W);
     static constexpr int OF_WEIGHTS = M * SPAN, OF_BOX = ROWS * SPAN, BYTES = OF_WEIGHTS + BOXES * OF_BOX;
     unsigned char* place;
 
@@ -67,25 +67,21 @@ template <class T, class W, int ROWS, int HEIGHT> struct Step {
     }
 
     // sum = or += the products of this warpgroup's rows of W: of halves one group of wgmma, which goes on.
-    __device__ __forceinline__ void multiply(float (&sum)[HEIGHT][ROWS / 2], bool adds) const {
-        int first = threadIdx.x / 128 * HEIGHT * 64;
+    __device__ __forceinline__ void multiply(float (&sum)[ROWS / 2], bool adds) const {
+        const unsigned char* rows = place + threadIdx.x / 128 * 64 * SPAN;
         if constexpr (is_int8<W>) {
             int g = threadIdx.x % 32 / 4, row = threadIdx.x % 128 / 32 * 16 + g;
-            const unsigned char* own = place + (first + row) * SPAN + threadIdx.x % 4 * 2;
-            constexpr int LOT = HEIGHT * ROWS > 64 ? 1 : 2;  // fragments of a row at a time: the next ones are made while products read these
-            unsigned fragments[2][LOT][HEIGHT][4];
+            const unsigned char* own = rows + row * SPAN + threadIdx.x % 4 * 2;
+            constexpr int LOT = ROWS > 64 ? 1 : 2;  // fragments of a row at a time: the next ones are made while products read these
+            unsigned fragments[2][LOT][4];
 #pragma unroll
             for (int k = 0; k < DEEP; k += 16 * LOT) {
                 auto& a = fragments[k / (16 * LOT) % 2];
 #pragma unroll
-                for (int j = 0; j < LOT; ++j)
-#pragma unroll
-                    for (int m = 0; m < HEIGHT; ++m) load_fragment(a[j][m], own + m * 64 * SPAN + ((k + j * 16) ^ g * 16));
+                for (int j = 0; j < LOT; ++j) load_fragment(a[j], own + ((k + j * 16) ^ g * 16));
                 wgmma_fence();
 #pragma unroll
-                for (int j = 0; j < LOT; ++j)
-#pragma unroll
-                    for (int m = 0; m < HEIGHT; ++m) wgmma<T, ROWS>(sum[m], a[j][m], of_x(k + j * 16), adds || k + j > 0);
+                for (int j = 0; j < LOT; ++j) wgmma<T, ROWS>(sum, a[j], of_x(k + j * 16), adds || k + j > 0);
                 wgmma_commit();
                 if (k > 0) wgmma_wait<1>();  // the fragments that are made next are free
             }
@@ -94,11 +90,7 @@ template <class T, class W, int ROWS, int HEIGHT> struct Step {
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < DEEP; k += 16)
-#pragma unroll
-                for (int m = 0; m < HEIGHT; ++m) {
-                    auto rows = k_major<SPAN>(place + (first + m * 64) * SPAN, 8 * SPAN);
-                    wgmma<T, ROWS>(sum[m], advance(rows, k * sizeof(W)), of_x(k), adds || k > 0);
-                }
+                wgmma<T, ROWS>(sum, advance(k_major<SPAN>(rows, 8 * SPAN), k * sizeof(W)), of_x(k), adds || k > 0);
             wgmma_commit();
         }
     }
@@ -119,17 +111,15 @@ template <class T, class W, int ROWS, int HEIGHT> struct Step {
 
 // The sums of a tile, those of each block of the cluster in its own shared memory: of each row of x its M rows of W. Rows are 4 banks
 // apart, so that the lanes of a fragment store to all banks.
-template <int ROWS, int HEIGHT> struct TileSums {
-    static constexpr int M = 128 * HEIGHT, ROW = M + 4, BYTES = ROWS * ROW * 4;
+template <int ROWS, int GROUPS> struct TileSums {
+    static constexpr int M = 64 * GROUPS, ROW = M + 4, BYTES = ROWS * ROW * 4;
     float* x;
     cooperative_groups::cluster_group cluster;
 
-    __device__ __forceinline__ void store(const float (&sum)[HEIGHT][ROWS / 2]) const {
-        int first = threadIdx.x / 128 * HEIGHT * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4, r = threadIdx.x % 4 * 2;
+    __device__ __forceinline__ void store(const float (&sum)[ROWS / 2]) const {
+        int first = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, r = threadIdx.x % 4 * 2;
 #pragma unroll
-        for (int m = 0; m < HEIGHT; ++m)
-#pragma unroll
-            for (int i = 0; i < ROWS / 2; ++i) x[(i / 4 * 8 + r + i % 2) * ROW + first + m * 64 + i % 4 / 2 * 8] = sum[m][i];
+        for (int i = 0; i < ROWS / 2; ++i) x[(i / 4 * 8 + r + i % 2) * ROW + first + i % 4 / 2 * 8] = sum[i];
     }
 
     // Of row r of x: four neighbouring rows of W, those of all blocks added up, in their order.
@@ -145,8 +135,9 @@ template <int ROWS, int HEIGHT> struct TileSums {
     // This block's share of the tile's cells of y, four neighbours a thread.
     template <class W, class T>
     __device__ __forceinline__ void end(const Columns<T>& to, int tile, const float* scale, const T* residual, int gated) const {
-        int wide = gated ? M / 2 : M, fours = wide / 4, parts = cluster.num_blocks();
-        for (int e = cluster.block_rank() * MULTIPLIERS + threadIdx.x; e < to.R * fours; e += parts * MULTIPLIERS) {
+        constexpr int THREADS = MULTIPLIERS<GROUPS>;
+        int wide = gated ? M / 2 : M, parts = cluster.num_blocks();
+        for (int e = cluster.block_rank() * THREADS + threadIdx.x; e < R * wide / 4; e += parts * THREADS) {
             int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = tile * wide + i;
             if (n >= to.N) continue;
             float4 first = all(r, i), second = gated ? all(r, i + M / 2) : float4{};

@@ -21,8 +21,8 @@ const ROOM: usize = 220 << 10;
 struct Tiles {
     /// Rows of x of a place.
     rows: usize,
-    /// Times 128 rows of W of a block.
-    height: usize,
+    /// Warpgroups of a block, of 64 rows of W each.
+    groups: usize,
     /// Blocks of a multiprocessor.
     blocks: usize,
     /// Steps in a block's shared memory.
@@ -31,38 +31,38 @@ struct Tiles {
 
 impl Tiles {
     /// With W of the type of x, or of int8.
-    fn new(rows: usize, int8: bool, [height, blocks]: [usize; 2]) -> Self {
+    fn new(rows: usize, int8: bool, [groups, blocks]: [usize; 2]) -> Self {
         let rows = rows.next_power_of_two().max(16);
-        let of_step = (128 * height + rows * if int8 { 2 } else { 1 }) * SPAN;
-        Self { rows, height, blocks, places: (ROOM / blocks / of_step).max(1) }
+        let of_step = (64 * groups + rows * if int8 { 2 } else { 1 }) * SPAN;
+        Self { rows, groups, blocks, places: (ROOM / blocks / of_step).max(1) }
     }
 
     /// Those in use.
     fn usual(rows: usize, int8: bool) -> Self {
         // The sums of more rows of x, and the halves made of int8, take the registers of a second block.
-        Self::new(rows, int8, [1, if int8 && rows > 64 { 1 } else { 2 }])
+        Self::new(rows, int8, [2, if int8 && rows > 64 { 1 } else { 2 }])
     }
 
     /// The kernel's name.
     fn name(&self, t: &str, w: &str) -> String {
-        let Self { rows, height, blocks, places } = self;
-        format!("few_rows_wgmma<{t}, {w}, {rows}, {height}, {places}, {blocks}>")
+        let Self { rows, groups, blocks, places } = self;
+        format!("few_rows_wgmma<{t}, {w}, {rows}, {groups}, {places}, {blocks}>")
     }
 }
 
-/// What `lab tune` tries: the height of a tile, blocks of a multiprocessor, and blocks that share k; 0 is as many as fit.
-const NAMES: [&str; 3] = ["HEIGHT", "BLOCKS", "PARTS"];
+/// What `lab tune` tries: warpgroups of a block, blocks of a multiprocessor, and blocks that share k; 0 is as many as fit.
+const NAMES: [&str; 3] = ["GROUPS", "BLOCKS", "PARTS"];
 
 /// The tilings of so many rows, the one in use first.
 pub(crate) fn tilings(rows: usize, int8: bool) -> Vec<Tiling> {
-    let Tiles { height, blocks, .. } = Tiles::usual(rows, int8);
-    let values: [&[usize]; 3] = [&[1, 2], &[1, 2], &[0, 1, 2, 3, 4, 5, 6, 7, 8]];
-    candidates(&NAMES, [height, blocks, 0], values, |tiling| {
-        let [height, blocks] = [tiling.get("HEIGHT"), tiling.get("BLOCKS")];
-        let tiles = Tiles::new(rows, int8, [height, blocks]);
-        // What else would take too many registers.
-        let most = if int8 && blocks == 2 { 64 } else { 128 };
-        height * tiles.rows <= most && tiles.places > 1
+    let Tiles { groups, blocks, .. } = Tiles::usual(rows, int8);
+    let values: [&[usize]; 3] = [&[2, 3, 4], &[1, 2], &[0, 1, 2, 3, 4, 6, 8]];
+    candidates(&NAMES, [groups, blocks, 0], values, |tiling| {
+        let [groups, blocks] = [tiling.get("GROUPS"), tiling.get("BLOCKS")];
+        let tiles = Tiles::new(rows, int8, [groups, blocks]);
+        // Sums of a thread and fragments of int8, in the registers that so many threads leave.
+        let registers = 32 + tiles.rows / 2 + if int8 { 16 } else { 0 };
+        (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1
     })
 }
 
@@ -96,14 +96,14 @@ impl FewRows<'_> {
         let of_weight = if int8 { DType::I8 } else { dtype };
         let tiles = match tiling {
             None => Tiles::usual(rows, int8),
-            Some(tiling) => Tiles::new(rows, int8, [tiling.get("HEIGHT"), tiling.get("BLOCKS")]),
+            Some(tiling) => Tiles::new(rows, int8, [tiling.get("GROUPS"), tiling.get("BLOCKS")]),
         };
         let device = plan.device();
         let usual = Tiles::usual(rows, int8).name(dtype.cpp(), of_weight.cpp());
         let name = tiles.name(dtype.cpp(), of_weight.cpp());
         let kernel = device.instantiate(Way::Wgmma.source(), &name, &usual)?;
 
-        let high = 128 * tiles.height;
+        let high = 64 * tiles.groups;
         let across = n.div_ceil(if gated { high / 2 } else { high });
         let steps = (k * of_weight.size()).div_ceil(SPAN);
         let share = match tiling.map(|tiling| tiling.get("PARTS")) {
