@@ -13,10 +13,10 @@
 //
 // q, k: heads / group x S x dhqk, g, beta: heads x S; inverse, pairs: heads x chunks x CHUNK x CHUNK, decays: heads x chunks. A
 // grid of heads chunks blocks.
+#include "lab/ptx/cvt.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/vlstm/warp_tiles.cuh"
 #include "lab/gdn/decays.cuh"
-#include "split.cuh"
 
 using namespace lab;
 
@@ -49,7 +49,16 @@ __device__ __forceinline__ void add_products(float (&sum)[CHUNK / 2], T* left, T
     }
 }
 
-// ANCHOR: products
+// ANCHOR: split
+// A number as two of TF32. What cvt leaves in the 13 bits that a TF32 has not is nobody's promise.
+struct Split {
+    unsigned high, low;
+    __device__ __forceinline__ explicit Split(float x) {
+        high = to_tf32(__float_as_uint(x)) & 0xffffe000u;
+        low = to_tf32(__float_as_uint(x - __uint_as_float(high)));
+    }
+};
+
 // sum += of two blocks of 16 x 16, whose corners these are. All but low times low.
 __device__ __forceinline__ void multiply_blocks(float (&sum)[2][4], const float* left, const float* right) {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -70,7 +79,7 @@ __device__ __forceinline__ void multiply_blocks(float (&sum)[2][4], const float*
         }
     }
 }
-// ANCHOR_END: products
+// ANCHOR_END: split
 
 __device__ __forceinline__ float* corner(float* matrix, int row, int column) {
     return matrix + row * SIDE * ROW + column * SIDE;

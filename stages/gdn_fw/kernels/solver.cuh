@@ -9,13 +9,12 @@
 //
 //   X_bcᵀ = -(Σ_{c <= m < b} X_mcᵀ A_bmᵀ) X_bbᵀ
 //
-// So the sums of each product lie as the next one takes its left operand, for that may count k as it likes: what mma.sync calls t and
-// t + 4 are columns 2t and 2t + 1 here. Of other warps it reads A and X_bb.
+// So the sums of each product lie as the next one takes its left operand; of other warps a warp reads A and X_bb. Numbers of these
+// products are sums of two bf16, of 16 bits: 1.4e-5 of the inverse is wrong where keys are alike, which is rounded to 8 or 11 bits.
 #pragma once
 #include "lab/gdn/decays.cuh"
 #include "lab/gdn/panel_fragments.cuh"
 #include "lab/vlstm/panels.cuh"
-#include "split.cuh"
 
 namespace lab {
 
@@ -28,110 +27,105 @@ template <class T, int KEY> struct Solved {
     Decays decays;
 };
 
+// Two neighbours in a row, each as a sum of two bf16.
+__device__ __forceinline__ uint2 split_pair(float x, float y) {
+    unsigned high = two_halves<__nv_bfloat16>(x, y);
+    float2 of = floats_of<__nv_bfloat16>(high);
+    return make_uint2(high, two_halves<__nv_bfloat16>(x - of.x, y - of.y));
+}
+
+// Blocks of 16 x 16, two neighbours a word pair: below the diagonal A, split; on it A in f32 and then X, split.
+using Pairs16 = uint2[SIDE * SIDE / 2];
+
+// Where two neighbours are. Rows two apart lie eight banks apart: the lanes of a store, or of a load of a right operand, do not meet.
+__device__ __forceinline__ int spot(int row, int column) { return (row * SIDE + (column ^ (row & 2) * 4)) / 2; }
+
 // Of one chunk that is being solved.
 struct SolverRoom {
-    float block[BLOCKS * (BLOCKS + 1) / 2][SIDE * SIDE];  // A at and below the diagonal, then X on it
-    float2 gamma[CHUNK];
-    float column[CHUNK];  // exp(γ_e - γ_j)
+    alignas(16) Pairs16 block[BLOCKS * (BLOCKS + 1) / 2];
+    float2 gamma[CHUNK];                  // γ log2(e)
+    float row[BLOCKS - 1][CHUNK];         // exp(γ_i - γ_e) for blocks that end before i
+    float column[CHUNK];                  // exp(γ_e - γ_j)
 
-    __device__ __forceinline__ float* at(int row, int column) { return block[row * (row + 1) / 2 + column]; }
+    __device__ __forceinline__ Pairs16& at(int row, int column) { return block[row * (row + 1) / 2 + column]; }
+    __device__ __forceinline__ float kept(int i, int j) const { return power_of_two(difference(gamma[i], gamma[j])); }
 };
-
-// An element of a block. Rows two apart lie eight banks apart: the lanes of a store, or of a load of a right operand, do not meet.
-__device__ __forceinline__ int spot(int row, int column) { return row * SIDE + (column ^ (row & 2) * 4); }
 
 // By one warp, of the chunk that begins at `first`.
 __device__ __forceinline__ void scan_chunk(SolverRoom& room, Decays& decays, const float* g, const float* beta, int first,
                                            int S) {
+    int lane = threadIdx.x % 32;
     scan_gates(room.gamma, decays, g, beta, first, S);
+    for (int i = lane; i < CHUNK; i += 32) room.gamma[i] = in_twos(room.gamma[i], 0);
     __syncwarp();  // a lane reads γ of another
-    for (int j = threadIdx.x % 32; j < CHUNK; j += 32) room.column[j] = decay(room.gamma, j | (SIDE - 1), j);
+    for (int i = lane; i < CHUNK; i += 32) {
+        room.column[i] = room.kept(i | (SIDE - 1), i);
+        for (int c = 0; c < i / SIDE; ++c) room.row[c][i] = room.kept(i, c * SIDE + SIDE - 1);
+    }
 }
 
 // ANCHOR: kept
-// E of a lane's two rows.
-class Kept {
-    float row[BLOCKS - 1][2], own[8];
-    int warp, t;
-
-  public:
-    __device__ __forceinline__ explicit Kept(const SolverRoom& room)
-        : warp(threadIdx.x / 32 % 4), t(threadIdx.x % 4) {
-        int g = threadIdx.x % 32 / 4, first = warp * SIDE;
-#pragma unroll
-        for (int c = 0; c < BLOCKS - 1; ++c)
-#pragma unroll
-            for (int r = 0; r < 2; ++r)
-                row[c][r] = c < warp ? decay(room.gamma, first + g + 8 * r, c * SIDE + SIDE - 1) : 0;
-#pragma unroll
-        for (int n = 0; n < 8; ++n) {
-            int i = g + n / 2 % 2 * 8, j = n / 4 * 8 + 2 * t + n % 2;
-            own[n] = j <= i ? decay(room.gamma, first + i, first + j) : 0;
-        }
-    }
-    // x ⊙ E, of a product's sums of block c, at or left of the diagonal. Not 0 · NaN, where K's row is a later one.
-    __device__ __forceinline__ void weigh(float (&to)[8], const float* x, int c, const SolverRoom& room) const {
-        if (c < warp) {
-#pragma unroll
-            for (int n = 0; n < 8; n += 2) {
-                float2 of = *reinterpret_cast<const float2*>(&room.column[c * SIDE + n / 4 * 8 + 2 * t]);
-                float by = row[c % (BLOCKS - 1)][n / 2 % 2];
-                to[n] = by * of.x * x[n], to[n + 1] = by * of.y * x[n + 1];
-            }
-        } else {
-#pragma unroll
-            for (int n = 0; n < 8; ++n) to[n] = own[n] == 0 ? 0 : own[n] * x[n];
-        }
-    }
-};
-// ANCHOR_END: kept
-
-// A warp's rows of A, to blocks.
-__device__ __forceinline__ void store_weights(SolverRoom& room, const float (&kk)[CHUNK / 2], const Kept& kept,
-                                              const Decays& decays) {
+// E of a lane's eight elements of a warp's block c, as a product's sums lie.
+__device__ __forceinline__ void kept_of_block(float (&kept)[8], int c, const SolverRoom& room) {
     int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
+        int i = g + n / 2 % 2 * 8, j = n / 4 * 8 + 2 * t;
+        if (c < warp) {
+            float row = room.row[c][warp * SIDE + i];
+            float2 column = *reinterpret_cast<const float2*>(&room.column[c * SIDE + j]);
+            kept[n] = row * column.x, kept[n + 1] = row * column.y;
+        } else {
+            float2 own = room.gamma[warp * SIDE + i];
+            float4 of = *reinterpret_cast<const float4*>(&room.gamma[warp * SIDE + j]);
+            kept[n] = j <= i ? power_of_two(difference(own, make_float2(of.x, of.y))) : 0;
+            kept[n + 1] = j < i ? power_of_two(difference(own, make_float2(of.z, of.w))) : 0;
+        }
+    }
+}
+
+// A warp's rows of A, to blocks, and of the pairs. Of A what is on the diagonal and above it is not read.
+template <class T>
+__device__ __forceinline__ void weigh(SolverRoom& room, T* pairs, const float (&kk)[CHUNK / 2], const float (&qk)[CHUNK / 2],
+                                      const Decays& decays, float scale) {
+    int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float beta[2] = {decays.beta[warp * SIDE + g], decays.beta[warp * SIDE + g + 8]};
 #pragma unroll
     for (int c = 0; c < BLOCKS; ++c) {
         if (c > warp) continue;
-        float a[8];
-        kept.weigh(a, kk + 8 * c, c, room);
-#pragma unroll
-        for (int n = 0; n < 8; n += 2)
-            *reinterpret_cast<float2*>(room.at(warp, c) + spot(g + n / 2 % 2 * 8, n / 4 * 8 + 2 * t)) =
-                make_float2(beta[n / 2 % 2] * a[n], beta[n / 2 % 2] * a[n + 1]);
-    }
-}
-
-// Its rows of the pairs.
-template <class T>
-__device__ __forceinline__ void store_pairs(T* pairs, const float (&qk)[CHUNK / 2], const Kept& kept,
-                                            const SolverRoom& room, float scale) {
-    int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-#pragma unroll
-    for (int c = 0; c < BLOCKS; ++c) {
-        if (c > warp) continue;
-        float p[8];
+        auto& block = room.at(warp, c);
+        float kept[8];
         unsigned words[4];
-        kept.weigh(p, qk + 8 * c, c, room);
+        kept_of_block(kept, c, room);
 #pragma unroll
-        for (int w = 0; w < 4; ++w) words[w] = two_halves<T>(scale * p[2 * w], scale * p[2 * w + 1]);
+        for (int w = 0; w < 4; ++w) {
+            float x = kept[2 * w], y = kept[2 * w + 1], b = beta[w % 2];
+            int n = 8 * c + 2 * w, to = spot(g + w % 2 * 8, w / 2 * 8 + 2 * t);
+            // Not 0 · NaN, where K's row is a later one.
+            float p = x == 0 ? 0 : scale * x * qk[n], p_next = y == 0 ? 0 : scale * y * qk[n + 1];
+            words[w] = two_halves<T>(p, p_next);
+            float a = b * x * kk[n], a_next = b * y * kk[n + 1];
+            if (c < warp) block[to] = split_pair(a, a_next);
+            else reinterpret_cast<float2*>(block)[to] = make_float2(a, a_next);
+        }
         store_matrices(cell(pairs, warp * SIDE + lane % 16, c * SIDE + lane / 16 * 8), words);
     }
 }
+// ANCHOR_END: kept
 
-// A warp's block on the diagonal, in place: lanes 0 to 15 have a column each, and the others the same again. Of A what is on the
-// diagonal and above it is not read.
-__device__ __forceinline__ void invert_in_place(float* block) {
-    int j = threadIdx.x % SIDE;
+// ANCHOR: invert
+// A warp's block on the diagonal, in place: lanes 0 to 15 have a column each, and the others the same again. x is the
+// lane's of Xᵀ, as a product's sums lie.
+__device__ __forceinline__ void invert(Pairs16& block, float (&x)[8]) {
+    int j = threadIdx.x % SIDE, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    float* cells = reinterpret_cast<float*>(block);
     float column[SIDE];
 #pragma unroll
     for (int i = 0; i < SIDE; ++i) {
         float sum = i == j;
-        if (i % 2 == 0) __syncwarp();  // the assembler would load all of A ahead, to registers that are not there
 #pragma unroll
         for (int m = 0; m < i; m += 4) {
-            float4 a = *reinterpret_cast<const float4*>(block + spot(i, m));
+            float4 a = *reinterpret_cast<const float4*>(cells + 2 * spot(i, m));
             sum -= a.x * column[m];
             if (m + 1 < i) sum -= a.y * column[m + 1];
             if (m + 2 < i) sum -= a.z * column[m + 2];
@@ -142,38 +136,46 @@ __device__ __forceinline__ void invert_in_place(float* block) {
     __syncwarp();  // all lanes have read A: X takes its place
 #pragma unroll
     for (int i = 0; i < SIDE; ++i)
-        if (threadIdx.x % 32 < SIDE) block[spot(i, j)] = column[i];
+        if (threadIdx.x % 32 < SIDE) cells[2 * spot(i, j & ~1) + j % 2] = column[i];
     __syncwarp();  // a lane reads what others have stored
+    float2 two[4];
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+        int i = n / 4 * 8 + 2 * t + n % 2, of = g + n / 2 % 2 * 8;
+        x[n] = cells[2 * spot(i, of & ~1) + of % 2];
+    }
+#pragma unroll
+    for (int w = 0; w < 4; ++w) two[w] = reinterpret_cast<const float2*>(block)[spot(g + w % 2 * 8, w / 2 * 8 + 2 * t)];
+    __syncwarp();  // it is read: the split numbers take its place
+#pragma unroll
+    for (int w = 0; w < 4; ++w) block[spot(g + w % 2 * 8, w / 2 * 8 + 2 * t)] = split_pair(two[w].x, two[w].y);
 }
+// ANCHOR_END: invert
 
 // ANCHOR: columns
 // The sums of a product, 16 x 16, as the left operand of the next one.
 struct LeftBlock {
-    unsigned high[2][4], low[2][4];
+    unsigned high[4], low[4];
 
     __device__ __forceinline__ LeftBlock() {}
     __device__ __forceinline__ explicit LeftBlock(const float (&x)[8]) {
 #pragma unroll
-        for (int n = 0; n < 8; ++n) {
-            Split of(x[n]);
-            high[n / 4][n % 2 * 2 + n / 2 % 2] = of.high, low[n / 4][n % 2 * 2 + n / 2 % 2] = of.low;
+        for (int w = 0; w < 4; ++w) {
+            uint2 two = split_pair(x[2 * w], x[2 * w + 1]);
+            high[w] = two.x, low[w] = two.y;
         }
     }
     // sum += this, times `right` transposed. All but low times low.
-    __device__ __forceinline__ void multiply_add_to(float (&sum)[8], const float* right) const {
+    __device__ __forceinline__ void multiply_add_to(float (&sum)[8], const Pairs16& right) const {
         int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-        __syncwarp();  // as above
 #pragma unroll
-        for (int k = 0; k < 2; ++k)
-#pragma unroll
-            for (int n = 0; n < 2; ++n) {
-                float2 two = *reinterpret_cast<const float2*>(right + spot(8 * n + g, 8 * k + 2 * t));
-                Split first(two.x), second(two.y);
-                auto& to = *reinterpret_cast<float(*)[4]>(sum + 4 * n);
-                multiply_add<float>(to, low[k], first.high, second.high);
-                multiply_add<float>(to, high[k], first.low, second.low);
-                multiply_add<float>(to, high[k], first.high, second.high);
-            }
+        for (int n = 0; n < 2; ++n) {
+            uint2 first = right[spot(8 * n + g, 2 * t)], second = right[spot(8 * n + g, 8 + 2 * t)];
+            auto& to = *reinterpret_cast<float(*)[4]>(sum + 4 * n);
+            multiply_add<__nv_bfloat16>(to, low, first.x, second.x);
+            multiply_add<__nv_bfloat16>(to, high, first.y, second.y);
+            multiply_add<__nv_bfloat16>(to, high, first.x, second.x);
+        }
     }
 };
 
@@ -186,13 +188,10 @@ template <class T> __device__ __forceinline__ void store_inverse(T* inverse, con
     store_matrices_transposed(cell(inverse, b * SIDE + lane / 16 * 8 + lane % 8, c * SIDE + lane / 8 % 2 * 8), words);
 }
 
-// A warp's column of blocks, from the diagonal downwards.
-template <class T> __device__ __forceinline__ void solve_column(SolverRoom& room, T* inverse) {
-    int c = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+// A warp's column of blocks, from the diagonal downwards, where it is x.
+template <class T> __device__ __forceinline__ void solve_column(SolverRoom& room, T* inverse, float (&x)[8]) {
+    int c = threadIdx.x / 32 % 4;
     LeftBlock made[BLOCKS - 1];
-    float x[8];
-#pragma unroll
-    for (int n = 0; n < 8; ++n) x[n] = room.at(c, c)[spot(n / 4 * 8 + 2 * t + n % 2, g + n / 2 % 2 * 8)];
     store_inverse(inverse, x, c, c);
 #pragma unroll
     for (int down = 1; down < BLOCKS; ++down) {

@@ -92,14 +92,13 @@ template <class T, int KEY, int GROUPS> struct Block {
             multiply_scores<T, KEY>(qk, place.q, place.k, 0);
             wgmma_commit();
             named_barrier_sync(number, 128);  // γ is there, and nobody reads what the last chunk left in the room
-            Kept kept(room);
             wgmma_wait<0>();
-            store_weights(room, kk, kept, place.decays);
-            store_pairs(place.pairs.panel[0], qk, kept, room, scale);
+            weigh(room, place.pairs.panel[0], kk, qk, place.decays, scale);
             __syncwarp();  // a warp's block on the diagonal is its own
-            invert_in_place(room.at(warp, warp));
+            float x[8];
+            invert(room.at(warp, warp), x);
             named_barrier_sync(number, 128);  // a warp reads A of all rows, and X on the diagonal of all warps
-            solve_column(room, place.inverse.panel[0]);
+            solve_column(room, place.inverse.panel[0], x);
             fence_proxy_async_shared();  // wgmma reads what was written by plain stores
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.solved[turn.place]);
