@@ -137,7 +137,7 @@ template <int ROWS, int GROUPS> struct TileSums {
     __device__ __forceinline__ void end(const Columns<T>& to, int tile, const float* scale, const T* residual, int gated) const {
         constexpr int THREADS = MULTIPLIERS<GROUPS>;
         int wide = gated ? M / 2 : M, parts = cluster.num_blocks();
-        for (int e = cluster.block_rank() * THREADS + threadIdx.x; e < R * wide / 4; e += parts * THREADS) {
+        for (int e = cluster.block_rank() * THREADS + threadIdx.x; e < to.R * wide / 4; e += parts * THREADS) {
             int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = tile * wide + i;
             if (n >= to.N) continue;
             float4 first = all(r, i), second = gated ? all(r, i + M / 2) : float4{};
