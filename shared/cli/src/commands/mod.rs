@@ -28,6 +28,7 @@ pub(crate) mod measure;
 pub(crate) mod mlp;
 pub(crate) mod mutate;
 pub(crate) mod new;
+pub(crate) mod operands;
 pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod selftest;
