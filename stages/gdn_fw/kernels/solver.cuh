@@ -35,19 +35,19 @@ __device__ __forceinline__ uint2 split_pair(float x, float y) {
 }
 
 // Blocks of 16 x 16, two neighbours a word pair: below the diagonal A, split; on it A in f32 and then X, split.
-using Pairs16 = uint2[SIDE * SIDE / 2];
+using SplitBlock = uint2[SIDE * SIDE / 2];
 
 // Where two neighbours are. Rows two apart lie eight banks apart: the lanes of a store, or of a load of a right operand, do not meet.
 __device__ __forceinline__ int spot(int row, int column) { return (row * SIDE + (column ^ (row & 2) * 4)) / 2; }
 
 // Of one chunk that is being solved.
 struct SolverRoom {
-    alignas(16) Pairs16 block[BLOCKS * (BLOCKS + 1) / 2];
+    alignas(16) SplitBlock block[BLOCKS * (BLOCKS + 1) / 2];
     float2 gamma[CHUNK];                  // γ log2(e)
     float row[BLOCKS - 1][CHUNK];         // exp(γ_i - γ_e) for blocks that end before i
     float column[CHUNK];                  // exp(γ_e - γ_j)
 
-    __device__ __forceinline__ Pairs16& at(int row, int column) { return block[row * (row + 1) / 2 + column]; }
+    __device__ __forceinline__ SplitBlock& at(int row, int column) { return block[row * (row + 1) / 2 + column]; }
     __device__ __forceinline__ float kept(int i, int j) const { return power_of_two(difference(gamma[i], gamma[j])); }
 };
 
@@ -116,7 +116,7 @@ __device__ __forceinline__ void weigh(SolverRoom& room, T* pairs, const float (&
 // ANCHOR: invert
 // A warp's block on the diagonal, in place: lanes 0 to 15 have a column each, and the others the same again. x is the
 // lane's of Xᵀ, as a product's sums lie.
-__device__ __forceinline__ void invert(Pairs16& block, float (&x)[8]) {
+__device__ __forceinline__ void invert(SplitBlock& block, float (&x)[2][4]) {
     int j = threadIdx.x % SIDE, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     float* cells = reinterpret_cast<float*>(block);
     float column[SIDE];
@@ -142,7 +142,7 @@ __device__ __forceinline__ void invert(Pairs16& block, float (&x)[8]) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
         int i = n / 4 * 8 + 2 * t + n % 2, of = g + n / 2 % 2 * 8;
-        x[n] = cells[2 * spot(i, of & ~1) + of % 2];
+        x[n / 4][n % 4] = cells[2 * spot(i, of & ~1) + of % 2];
     }
 #pragma unroll
     for (int w = 0; w < 4; ++w) two[w] = reinterpret_cast<const float2*>(block)[spot(g + w % 2 * 8, w / 2 * 8 + 2 * t)];
@@ -157,54 +157,53 @@ __device__ __forceinline__ void invert(Pairs16& block, float (&x)[8]) {
 struct LeftBlock {
     unsigned high[4], low[4];
 
-    __device__ __forceinline__ LeftBlock() {}
-    __device__ __forceinline__ explicit LeftBlock(const float (&x)[8]) {
+    __device__ __forceinline__ explicit LeftBlock(const float (&x)[2][4]) {
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
-            uint2 two = split_pair(x[2 * w], x[2 * w + 1]);
+            uint2 two = split_pair(x[w / 2][w % 2 * 2], x[w / 2][w % 2 * 2 + 1]);
             high[w] = two.x, low[w] = two.y;
         }
     }
     // sum += this, times `right` transposed. All but low times low.
-    __device__ __forceinline__ void multiply_add_to(float (&sum)[8], const Pairs16& right) const {
+    __device__ __forceinline__ void multiply_add_to(float (&sum)[2][4], const SplitBlock& right) const {
         int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
             uint2 first = right[spot(8 * n + g, 2 * t)], second = right[spot(8 * n + g, 8 + 2 * t)];
-            auto& to = *reinterpret_cast<float(*)[4]>(sum + 4 * n);
-            multiply_add<__nv_bfloat16>(to, low, first.x, second.x);
-            multiply_add<__nv_bfloat16>(to, high, first.y, second.y);
-            multiply_add<__nv_bfloat16>(to, high, first.x, second.x);
+            multiply_add<__nv_bfloat16>(sum[n], low, first.x, second.x);
+            multiply_add<__nv_bfloat16>(sum[n], high, first.y, second.y);
+            multiply_add<__nv_bfloat16>(sum[n], high, first.x, second.x);
         }
     }
 };
 
 // A block of the inverse, which comes transposed, rounded to its place.
-template <class T> __device__ __forceinline__ void store_inverse(T* inverse, const float (&x)[8], int b, int c) {
+template <class T> __device__ __forceinline__ void store_inverse(T* inverse, const float (&x)[2][4], int b, int c) {
     int lane = threadIdx.x % 32;
     unsigned words[4];
 #pragma unroll
-    for (int w = 0; w < 4; ++w) words[w] = two_halves<T>(x[2 * w], x[2 * w + 1]);
+    for (int w = 0; w < 4; ++w) words[w] = two_halves<T>(x[w / 2][w % 2 * 2], x[w / 2][w % 2 * 2 + 1]);
     store_matrices_transposed(cell(inverse, b * SIDE + lane / 16 * 8 + lane % 8, c * SIDE + lane / 8 % 2 * 8), words);
 }
 
 // A warp's column of blocks, from the diagonal downwards, where it is x.
-template <class T> __device__ __forceinline__ void solve_column(SolverRoom& room, T* inverse, float (&x)[8]) {
+template <class T> __device__ __forceinline__ void solve_column(SolverRoom& room, T* inverse, float (&x)[2][4]) {
     int c = threadIdx.x / 32 % 4;
-    LeftBlock made[BLOCKS - 1];
+    float sum[BLOCKS - 1][2][4] = {};
     store_inverse(inverse, x, c, c);
 #pragma unroll
     for (int down = 1; down < BLOCKS; ++down) {
-        int b = c + down;
-        if (b >= BLOCKS) break;
-        made[down - 1] = LeftBlock(x);
-        float sum[8] = {}, product[8] = {};
+        if (c + down >= BLOCKS) continue;
+        LeftBlock made(x);
+        // All sums at once that the block takes part in: none waits for another.
 #pragma unroll
-        for (int m = 0; m < down; ++m) made[m].multiply_add_to(sum, room.at(b, c + m));
-        LeftBlock(sum).multiply_add_to(product, room.at(b, b));
+        for (int later = down; later < BLOCKS; ++later)
+            if (c + later < BLOCKS) made.multiply_add_to(sum[later - 1], room.at(c + later, c + down - 1));
+        float product[2][4] = {};
+        LeftBlock(sum[down - 1]).multiply_add_to(product, room.at(c + down, c + down));
 #pragma unroll
-        for (int n = 0; n < 8; ++n) x[n] = -product[n];
-        store_inverse(inverse, x, b, c);
+        for (int n = 0; n < 8; ++n) x[n / 4][n % 4] = -product[n / 4][n % 4];
+        store_inverse(inverse, x, c + down, c);
     }
 }
 // ANCHOR_END: columns

@@ -95,7 +95,7 @@ template <class T, int KEY, int GROUPS> struct Block {
             wgmma_wait<0>();
             weigh(room, place.pairs.panel[0], kk, qk, place.decays, scale);
             __syncwarp();  // a warp's block on the diagonal is its own
-            float x[8];
+            float x[2][4];
             invert(room.at(warp, warp), x);
             named_barrier_sync(number, 128);  // a warp reads A of all rows, and X on the diagonal of all warps
             solve_column(room, place.inverse.panel[0], x);

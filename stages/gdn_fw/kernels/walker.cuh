@@ -81,7 +81,7 @@ template <class T, int KEY> class Walker {
 #pragma unroll
         for (int n = 0; n < CHUNK / 2; n += 2) {
             float2 read = own_pair(decays.read, n / 8 * 16, n / 2 % 4);
-            out[n] = scale * keep(read.x, out[n]), out[n + 1] = scale * keep(read.y, out[n + 1]);
+            out[n] = keep(scale * read.x, out[n]), out[n + 1] = keep(scale * read.y, out[n + 1]);
         }
         wgmma_wait<0>();
         round_pairs<T>(written, sum);
