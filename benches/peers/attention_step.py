@@ -10,7 +10,7 @@ against f64.
 import torch
 import torch.nn.functional as F
 
-from problems import Peer, answer, relative_error
+from problems import Peer, answer, peak_bytes, relative_error
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -27,7 +27,8 @@ def flash3():
 
 
 def prepare(run, exact):
-    return Peer(run, {"relative_error": relative_error(run()[:1].flatten(), exact.flatten())})
+    error = relative_error(run()[:1].flatten(), exact.flatten())
+    return Peer(run, {"relative_error": error, "peak_bytes": peak_bytes(run)})
 
 
 def lines(asked):

@@ -154,6 +154,15 @@ def relative_error(found, exact):
     return ((found.double() - exact).norm() / exact.norm()).item()
 
 
+def peak_bytes(run):
+    """The most device memory that a run takes beyond what is there, behind one that warms up."""
+    run()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    return torch.cuda.max_memory_allocated() - before
+
+
 @functools.cache
 def sweep():
     """More than any second-level cache holds. It is read, not written: written lines would stay to be written

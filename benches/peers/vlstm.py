@@ -23,7 +23,7 @@ import time
 
 import torch
 
-from problems import Peer, answer, relative_error
+from problems import Peer, answer, peak_bytes, relative_error
 
 # Of the halves the one that models are trained in: each kernel compiles anew for each type and shape.
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -129,11 +129,7 @@ def of_torch(function, problem, family, exact, **row):
         row["relative_error"] = relative_error(alone()[0, 0], problem.exact)
         # Triton's products of f32 are TF32, unless it is told otherwise; the error says so.
         row["products"] = "tf32" if problem.dtype == torch.float32 else None
-    run()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    run()
-    row["peak_bytes"] = torch.cuda.max_memory_allocated() - before
+    row["peak_bytes"] = peak_bytes(run)
     return Peer(run, row)
 
 

@@ -1,14 +1,15 @@
 //! Every committed record is readable, the committed schema is the one the code writes, and the README's figures stand in records.
 #![allow(missing_docs)]
 
-use lab_benches::{history_directory, tuned_directory};
+use lab_benches::{history_directory, lengths_directory, tuned_directory};
 use lab_harness::Dims;
 use lab_records::record::{self, Measurement};
 use lab_records::tuned::{self, Tuned};
 
 #[test]
 fn every_record_is_valid() {
-    for run in record::read_all(&history_directory()).unwrap() {
+    let directories = [history_directory(), lengths_directory()];
+    for run in directories.iter().flat_map(|path| record::read_all(path).unwrap()) {
         assert!(!run.results.is_empty() && run.device.copy_gbps > 0.0, "{}", run.date);
     }
 }

@@ -17,6 +17,7 @@ fn main() {
         )
         .globals(&["weights", "offset"])
         .kernel("kernels/overlap.cu", &["double_and_add", "double_and_add_at_once"])
+        .kernel("kernels/crowd.cu", &["crowd"])
         .kernel("kernels/boxes.cu", &["move_box"])
         .needs("sm_90")
         // The emulator's own test kernels: see agreement.rs.

@@ -65,6 +65,19 @@ fn main() {
     };
     let columns = walking("columns", ["16, 4, 2, 2, 1", "16, 4, 2, 1, 1"]);
     let ring = walking("ring", ["16, 2, 5, 2, 1"; 2]);
+    // Rows of x; then rows of W by 64, steps in shared memory, blocks of a multiprocessor: as src/wgmma.rs chooses.
+    let wgmma: Vec<_> = TYPES
+        .iter()
+        .filter(|[t, _]| *t != "float")
+        .flat_map(|[t, w]| {
+            let tilings = if t == w {
+                ["16, 2, 6, 2", "32, 2, 5, 2", "64, 2, 4, 2", "128, 2, 3, 2"]
+            } else {
+                ["16, 2, 5, 2", "32, 2, 4, 2", "64, 2, 3, 2", "128, 2, 4, 1"]
+            };
+            tilings.map(|tiling| format!("few_rows_wgmma<{t}, {w}, {tiling}>"))
+        })
+        .collect();
     // Places for rows of x; then warps, tiles of eight rows of W at a time, steps in flight.
     let fragments: Vec<_> = TYPES
         .iter()
@@ -96,6 +109,8 @@ fn main() {
         .spills(8) // of places, with the norm of heads
         .kernel("kernels/v7_ring.cu", &ring)
         .needs("sm_80")
+        .kernel("kernels/v8_wgmma.cu", &wgmma)
+        .needs("sm_90a")
         .kernel("kernels/v9_fragments.cu", &fragments)
         .needs("sm_80")
         .spills(16) // of places, with a norm

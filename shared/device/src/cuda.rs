@@ -62,6 +62,15 @@ pub(crate) struct Function {
     globals: Vec<(&'static str, CString)>,
 }
 
+/// A module that the device has loaded, and keeps.
+#[derive(Debug)]
+pub(crate) struct LoadedModule(sys::CUmodule);
+
+// SAFETY: a handle, like the others.
+unsafe impl Send for LoadedModule {}
+// SAFETY: the driver takes a module's handle from several threads at once.
+unsafe impl Sync for LoadedModule {}
+
 #[derive(Debug)]
 pub(crate) struct RawStream {
     stream: sys::CUstream,
@@ -455,6 +464,53 @@ impl Cuda {
             }
             Ok(Function { function, module, globals })
         }
+    }
+
+    /// PTX or machine code; of PTX that does not compile the driver's compiler says why.
+    pub(crate) fn load_image(&self, mut image: Vec<u8>) -> Result<LoadedModule, Error> {
+        // PTX ends with a NUL.
+        image.push(0);
+        let mut said = vec![0u8; 1 << 16];
+        let mut options = [
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        let mut values = [said.as_mut_ptr().cast::<c_void>(), said.len() as *mut c_void];
+        let mut module = std::ptr::null_mut();
+        self.enter()?;
+        // SAFETY: both lists have two entries; the driver writes its words into `said`, no more than it has room for.
+        let loaded = unsafe {
+            sys::cuModuleLoadDataEx(
+                &mut module,
+                image.as_ptr().cast(),
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        if let Err(error) = loaded.result() {
+            let end = said.iter().position(|byte| *byte == 0).unwrap_or(said.len());
+            let said = String::from_utf8_lossy(&said[..end]);
+            let message = format!("{}: {}", driver("cuModuleLoadDataEx")(error), said.trim());
+            return Err(Error::Driver { call: "cuModuleLoadDataEx", message });
+        }
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner).push(module);
+        Ok(LoadedModule(module))
+    }
+
+    /// A kernel of an image.
+    pub(crate) fn function_of(
+        &self,
+        LoadedModule(module): &LoadedModule,
+        name: &str,
+    ) -> Result<Function, Error> {
+        let symbol =
+            CString::new(name).map_err(|_| Error::NoGlobal { name: name.replace('\0', "\\0") })?;
+        self.enter()?;
+        // SAFETY: modules are kept until `drop`.
+        let function = unsafe { result::module::get_function(*module, symbol) }
+            .map_err(driver("cuModuleGetFunction"))?;
+        Ok(Function { function, module: *module, globals: Vec::new() })
     }
 
     pub(crate) fn resident_blocks(

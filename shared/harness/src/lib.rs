@@ -18,6 +18,7 @@ pub mod binding_checks;
 pub mod choice;
 pub mod compare;
 pub mod composition_checks;
+pub mod crowd;
 pub mod device_checks;
 pub mod distance;
 pub mod error;

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod against;
 mod chapters;
 mod counted;
 mod counters;
@@ -26,18 +27,20 @@ use lab_records::record::Run;
 
 pub use error::Error;
 
-/// All pages that the book in the workspace shows, by file name, of these records of benchmarks and of the corpus's records in a
-/// directory.
+/// All pages that the book in the workspace shows, by file name, of these records of benchmarks, of those over the length of a
+/// text, and of the corpus's records in a directory.
 ///
 /// # Errors
 /// A record of the corpus or a chapter cannot be read; a plot cannot be drawn; the sources in the workspace are not those that this was built
 /// from.
 pub fn pages(
     runs: &[Run],
+    lengths: &[Run],
     corpus: &Path,
     workspace: &Workspace,
 ) -> Result<Vec<(String, String)>, Error> {
     let mut all = chapters::pages(runs)?;
+    all.extend(against::pages(lengths)?);
     all.extend(families::pages(runs)?);
     all.extend(layers::pages(runs));
     all.extend(stairs::pages(runs)?);

@@ -8,9 +8,6 @@ use passes::{GatedHeadNorm, RmsNorm};
 use crate::Tape;
 use crate::layers::Linear;
 
-/// Up to so many rows a product of halves or of f32 is one of few: from there on the general product is quicker.
-const FEW: usize = 16;
-
 /// Up to so many rows a product norms them itself: each block norms all of them.
 const NORMED: usize = 8;
 
@@ -126,7 +123,8 @@ impl Tape<'_> {
     /// Whether a product of so many rows is one of few: \[on any cores, on the tensor cores\].
     pub(crate) fn is_few(&self, rows: usize, weight: &Weight) -> [bool; 2] {
         let (device, rows) = (self.plan.device(), self.rows_to_choose_by(rows));
-        let fits = !self.is_training() && (rows <= FEW || weight.scale.is_some());
+        let few = FewRows::most_rows(device, self.dtype);
+        let fits = !self.is_training() && (rows <= few || weight.scale.is_some());
         let takes = FewRows::takes(device, self.dtype, [rows, weight.k]);
         takes.map(|takes| takes && fits)
     }

@@ -1,6 +1,7 @@
 //! Softmax attention over rows, heads beside each other.
 
 use lab_device::{DType, Device};
+use lab_families::attention::sizes;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Version};
 
@@ -38,6 +39,8 @@ pub type SavedAttentionRows = Saved<AttentionRows>;
 
 static FORWARD: &dyn Version = &attention::TURNS;
 static BOTH: &dyn Version = &attention::WGMMA_BACK;
+/// Both passes of heads that it is faster with.
+static BOTH_IN_ONE_WALK: &dyn Version = &attention::HANDED_BACK;
 static PACKED_FORWARD: &dyn Version = &attention::PACKED;
 static PACKED_BOTH: &dyn Version = &attention::PACKED_BACK;
 
@@ -110,8 +113,19 @@ impl AttentionRows {
     /// Both passes, with the strides of the gradients of q, k and v.
     fn plan_both_passes(&self, plan: &Plan, [dq, dk, dv]: [usize; 3]) -> Result<Made, Error> {
         let more = [("do", self.widths()[0]), ("dq", dq), ("dk", dk), ("dv", dv)];
-        let version = if self.cu_seqlens.is_some() { PACKED_BOTH } else { BOTH };
-        self.plan_of(plan, version, &more)
+        self.plan_of(plan, self.both(), &more)
+    }
+
+    /// The version of both passes.
+    pub(crate) fn both(&self) -> &'static dyn Version {
+        if self.cu_seqlens.is_some() {
+            return PACKED_BOTH;
+        }
+        let AttentionSizes { batch, heads, shared_heads, positions, columns } = self.sizes;
+        let dims = sizes([batch, heads, shared_heads, positions, columns]);
+        let most = BOTH_IN_ONE_WALK.info().dims.iter().find(|dim| dim.name == "D");
+        let takes = most.is_some_and(|dim| columns <= dim.max);
+        if takes && BOTH_IN_ONE_WALK.is_chosen_for(&dims) { BOTH_IN_ONE_WALK } else { BOTH }
     }
 
     /// Adds the forward pass alone; o.

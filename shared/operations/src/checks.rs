@@ -138,9 +138,16 @@ fn attention_stands_beside_the_vlstm(device: &Device) {
     }
 }
 
-/// Bit for bit: q, k and v in one matrix, their gradients in another, which has more columns.
+/// Bit for bit: q, k and v in one matrix, their gradients in another, which has more columns. Of heads with fewer columns and with
+/// more than 64, which have versions of their own.
 fn attention_over_rows_is_that_by_heads(device: &Device) {
-    let sizes = AttentionSizes { batch: 2, heads: 4, shared_heads: 2, positions: 150, columns: 48 };
+    for columns in [48, 80] {
+        let sizes = AttentionSizes { batch: 2, heads: 4, shared_heads: 2, positions: 150, columns };
+        attention_of_rows_and_of_heads(device, sizes);
+    }
+}
+
+fn attention_of_rows_and_of_heads(device: &Device, sizes: AttentionSizes) {
     let AttentionSizes { batch, heads, shared_heads, positions, columns } = sizes;
     let (dtype, rows, width) = (DType::BF16, batch * positions, 8 * columns);
     if !AttentionRows::takes(device, dtype, sizes) {
@@ -186,7 +193,8 @@ fn attention_over_rows_is_that_by_heads(device: &Device) {
         };
         let own = [0, 1, 2].map(|n| of_heads(["q", "k", "v"][n], &qkv, width, parts[n]));
         let of_o = of_heads("by heads", &upward, heads * columns, parts[0]);
-        let versions = [Some("attention:v6_turns"), Some("attention:v7_wgmma_back")];
+        let both = if columns > 64 { "attention:v8_handed" } else { "attention:v7_wgmma_back" };
+        let versions = [Some("attention:v6_turns"), Some(both)];
         let plain = Attention { causal, versions, ..Attention::new(dtype, sizes, own) };
         let (outputs, saved) = plain.add_forward_saving(&mut plan).unwrap();
         let by = plain.add_backward(&mut plan, &saved, of_o).unwrap();

@@ -282,7 +282,7 @@ WRONG = [
     (NotImplementedError, {"cu_seqlens": torch.tensor([0, 20])}, "cu_seqlens: expected None, as no kernel .* got Tensor"),
     (TypeError, {"use_gate_in_kernel": True}, "A_log: expected a torch.Tensor, got NoneType"),
     (ValueError, {"allow_neg_eigval": True}, "allow_neg_eigval: expected use_beta_sigmoid_in_kernel=True"),
-    (ValueError, {"version": "v9"}, "version: expected auto or of gdn_fw:v3_resident, .* got 'v9'"),
+    (ValueError, {"version": "v9"}, "version: expected auto or of gdn_fw:v4_fused, .* got 'v9'"),
 ]
 
 

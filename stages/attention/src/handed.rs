@@ -5,7 +5,7 @@ use lab_families::attention::{Slots, group_of, sizes_of};
 use lab_harness::tiling::candidates;
 use lab_harness::{Dims, Error, Plan, Tiling, arguments};
 
-use super::{F32, Pass, ROWS, blocks_of, heads_in_cache, kernels};
+use super::{F32, Pass, ROWS, blocks_of, heads_together, kernels};
 
 /// Numbers of a row of the sums.
 const LINE: usize = 256;
@@ -13,13 +13,6 @@ const LINE: usize = 256;
 /// What may be chosen: template arguments from PLACES on, then how many heads that have keys of their own come at a time.
 const NAMES: [&str; 6] = ["PLACES", "SLOPES", "TURNS", "AHEAD", "ORDERED", "HEADS"];
 const TEMPLATE: usize = 5;
-
-/// How many heads with keys of their own come at a time, of so many: those that a cache holds, or 4, so that their blocks, which
-/// wait for each other, are fewer of each; and all groups of them alike, or nearly so.
-fn together(heads: usize, positions: usize, columns: usize, dtype: DType) -> usize {
-    let least = heads_in_cache(positions, columns, dtype).max(4);
-    heads.div_ceil((heads / least).max(1))
-}
 
 /// The listed one that has room for so many columns.
 fn keys(columns: usize, is_ours: impl Fn(&Instance) -> bool) -> Instance {
@@ -38,7 +31,7 @@ pub(crate) fn tilings(dims: &Dims, dtype: DType) -> Vec<Tiling> {
         *value = listed.size(name);
     }
     let heads = b * nh / group;
-    in_use[TEMPLATE] = together(heads, positions, columns, dtype);
+    in_use[TEMPLATE] = heads_together(heads, positions, columns, dtype);
     let [places, slopes, turns, ahead, ordered, at_a_time] = in_use.map(|value| [value]);
     let room = listed.size("ROOM");
     // K, V, dq; q and do; slopes. There are 227 KiB.
@@ -77,7 +70,7 @@ impl Pass {
         let ticket = plan.zeros(DType::U32, 1);
         let lines = TensorMap::new(F32, &[LINE, numbers / LINE], &[LINE, of_tile / LINE])?;
         let together = tiling.map_or_else(
-            || together(heads / group, positions, columns, self.dtype),
+            || heads_together(heads / group, positions, columns, self.dtype),
             |tiling| tiling.get("HEADS"),
         );
         let scope = self.add_rows(plan, slots, row_tiles * rows)?.with(arguments![

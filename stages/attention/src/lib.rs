@@ -11,6 +11,7 @@ use lab_families::packed::packed_sequences;
 use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::suite::Check;
+use lab_harness::tiling::candidates;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Stage, Tiling, Version, arguments,
 };
@@ -419,7 +420,11 @@ impl Version for Attention {
     }
 
     fn tilings(&self, dims: &Dims, dtype: DType) -> Vec<Tiling> {
-        if self.way == Way::Handed { handed::tilings(dims, dtype) } else { Vec::new() }
+        match self.way {
+            Way::Handed => handed::tilings(dims, dtype),
+            Way::Turns if !self.is_backward() => tilings_of_turns(dims, dtype),
+            _ => Vec::new(),
+        }
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
@@ -431,15 +436,15 @@ impl Version for Attention {
             Way::Online => {
                 problem.add_in_tiles(&mut plan, slots, &kernels::ONLINE, "attention_online")?
             }
-            Way::Wgmma => problem.add_by_warpgroups(&mut plan, slots, &kernels::WGMMA)?,
+            Way::Wgmma => problem.add_by_warpgroups(&mut plan, slots, &kernels::WGMMA, None)?,
             Way::Turns => {
-                problem.add_by_warpgroups(&mut plan, slots, &kernels::TURNS)?;
+                problem.add_by_warpgroups(&mut plan, slots, &kernels::TURNS, request.tiling)?;
                 if slots.gradients.is_some() {
                     problem.add_gradients_by_warpgroups(&mut plan, slots)?;
                 }
             }
             Way::Handed => {
-                problem.add_by_warpgroups(&mut plan, slots, &kernels::TURNS)?;
+                problem.add_by_warpgroups(&mut plan, slots, &kernels::TURNS, None)?;
                 problem.add_gradients_handed_on(&mut plan, slots, request.tiling)?;
             }
             Way::Mma => {
@@ -573,6 +578,7 @@ impl Pass {
         plan: &mut Plan,
         slots: Slots,
         source: &'static KernelSource,
+        tiling: Option<&Tiling>,
     ) -> Result<(), Error> {
         let stays = std::ptr::eq(source, &kernels::TURNS);
         let name = if stays { "attention_turns" } else { "attention_wgmma" };
@@ -591,7 +597,7 @@ impl Pass {
             o: slots.o.stored_by(self.panels("o", ROWS)?),
             heads,
             tiles,
-            together: self.together(),
+            together: tiling.map_or_else(|| self.together(), |tiling| tiling.get(HEADS) * self.group),
             NH: self.heads_a_sequence,
         ]);
         if !stays {
@@ -642,10 +648,10 @@ impl Pass {
         Ok(map.swizzle(Swizzle::Bytes128))
     }
 
-    /// Heads of q whose keys and values half of a cache holds, together.
+    /// Heads of q that come at a time.
     fn together(&self) -> usize {
-        let heads = heads_in_cache(self.positions, self.columns, self.dtype);
-        (heads * self.group).min(self.heads)
+        let own = self.heads / self.group;
+        heads_together(own, self.positions, self.columns, self.dtype) * self.group
     }
 
     /// What pairs need of their rows, of `length` a head, with what names it.
@@ -752,6 +758,29 @@ fn heads_in_cache(positions: usize, columns: usize, dtype: DType) -> usize {
     const BYTES: usize = 24 << 20;
     (BYTES / (2 * positions * columns * dtype.size())).max(1)
 }
+
+/// How many heads with keys of their own come at a time, of so many: those that a cache holds, or 4; and all groups of them
+/// alike, or nearly so. The longest tiles of a group come first, so that its short ones fill the gaps; but the last group must
+/// fill them alone, and a small one has too few.
+fn heads_together(heads: usize, positions: usize, columns: usize, dtype: DType) -> usize {
+    let least = heads_in_cache(positions, columns, dtype).max(4);
+    heads.div_ceil((heads / least).max(1))
+}
+
+/// What `lab tune` tries of `turns.cu`: how many heads with keys of their own come at a time. The first is in use, the second is
+/// what a cache holds, whatever is left for the last group.
+fn tilings_of_turns(dims: &Dims, dtype: DType) -> Vec<Tiling> {
+    let [b, nh, _, positions, columns] = sizes_of(dims);
+    let Ok(group) = group_of(dims) else { return Vec::new() };
+    let heads = b * nh / group;
+    let in_use = heads_together(heads, positions, columns, dtype);
+    let tried = [in_use, heads_in_cache(positions, columns, dtype), 4, 8, 16, 32, heads];
+    let tried = tried.map(|n| n.min(heads));
+    candidates(&[HEADS], [in_use], [&tried], |_| true)
+}
+
+/// The name of what is chosen there.
+const HEADS: &str = "HEADS";
 
 /// As many blocks, where a grid can have them.
 fn blocks_of(all: usize) -> Result<u32, Error> {

@@ -178,16 +178,6 @@ template <int ROWS> struct BlockSums {
     }
 };
 
-// Where the columns of y go.
-template <class T> struct Columns {
-    T* y;
-    float* gates;
-    const T* bias;
-    int R, N, heads;
-    float cap;
-    int p1, p2, p3, p4;
-};
-
 // The end of all columns of a block. scale(i) is that of row i of the block.
 template <int ROWS, int THREADS, class T, class Own, class Scale>
 __device__ __forceinline__ void store_columns(const BlockSums<ROWS>& sums, const Own& own, Scale scale, int has_residual, int gated,
@@ -200,13 +190,7 @@ __device__ __forceinline__ void store_columns(const BlockSums<ROWS>& sums, const
         float total = sums.all(i * ROWS + r) * scale(i);
         if (gated) total *= quick_sigmoid(total) * sums.all((i + 1) * ROWS + r) * scale(i + 1);
         if (has_residual) total += sums.added[e];
-        int gate = n - to.p4;
-        if (!to.heads || gate < 0) {
-            to.y[cell_of(r, n, to.R, to.heads ? to.p4 : to.N, to.p1, to.p2, to.p3, to.p4)] = from_math<T>(total);
-        } else if (gate < 2 * to.heads) {
-            float a = total + to_math(to.bias[gate]);
-            to.gates[(gate / to.heads * to.R + r) * to.heads + gate % to.heads] = to.cap * tanhf(a / to.cap);
-        }
+        to.store(r, n, total);
     }
 }
 

@@ -2,6 +2,7 @@
 //
 //     y_rn = s_n Σ_k W_nk x_rk + residual_rn        s_n: the scale of an output channel, where W is of int8
 #pragma once
+#include "lab/halves.cuh"
 #include "lab/pack.cuh"
 #include "lab/ptx/load_once.cuh"
 #include "lab/quick.cuh"
@@ -61,5 +62,44 @@ template <class W> __device__ __forceinline__ float scale_of(const float* scale,
     if constexpr (is_int8<W>) return scale[n];
     else return 1.0f;
 }
+
+// Where the columns of y go: those of its parts to their places, and those from p4 on, where they are a mixer's gates, to these: heads of i,
+// then those of f.
+template <class T> struct Columns {
+    T* y;
+    float* gates;
+    const T* bias;
+    int R, N, heads;
+    float cap;
+    int p1, p2, p3, p4;
+
+    // Row r, column n.
+    __device__ __forceinline__ void store(int r, int n, float sum) const {
+        int gate = n - p4;
+        if (!heads || gate < 0) {
+            y[cell(r, n)] = from_math<T>(sum);
+        } else if (gate < 2 * heads) {
+            float a = sum + to_math(bias[gate]);
+            gates[(gate / heads * R + r) * heads + gate % heads] = cap * tanhf(a / cap);
+        }
+    }
+    // Four columns from n on, of halves: by one store where they lie side by side.
+    __device__ __forceinline__ void store_four(int r, int n, const float (&sum)[4]) const {
+        if (n + 3 < in_y()) {
+            T* place = y + cell(r, n);
+            if (y + cell(r, n + 3) == place + 3 && reinterpret_cast<size_t>(place) % 8 == 0) {
+                *reinterpret_cast<uint2*>(place) = {two_halves<T>(sum[0], sum[1]), two_halves<T>(sum[2], sum[3])};
+                return;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (n + i < N) store(r, n + i, sum[i]);
+    }
+
+  private:
+    __device__ __forceinline__ int in_y() const { return heads ? p4 : N; }
+    __device__ __forceinline__ long long cell(int r, int n) const { return cell_of(r, n, R, in_y(), p1, p2, p3, p4); }
+};
 
 }  // namespace lab

@@ -8,7 +8,8 @@ use lab_reference::matmul::matmul;
 
 use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
 use crate::{
-    COLUMNS, Dequantize, FRAGMENTS, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, quantize_rows,
+    COLUMNS, Dequantize, FRAGMENTS, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, WGMMA,
+    WGMMA_INT8, quantize_rows,
 };
 
 pub(crate) static CHECKS: &[Check] = &[
@@ -65,11 +66,11 @@ fn a_row_has_the_same_bits_among_any_others(device: &Device) {
         }
         let dtype = *info.dtypes.last().expect("it has types");
         let k = 1296;
-        let most = info.dims[0].max.min(16);
+        let most = info.dims[0].max;
         let all = version.inputs(&problem(dtype, [most, 24, k]));
         let together =
             run(*version, device, &all, &Default::default()).unwrap().remove("y").unwrap();
-        for rows in [1, 2, 5, 9].into_iter().filter(|rows| *rows <= most) {
+        for rows in [1, 2, 5, 9, 17, 40, 70].into_iter().filter(|rows| *rows <= most) {
             let mut few = all.clone();
             for (name, columns) in [("x", k), ("residual", 24)] {
                 let bytes = all[name].bytes[..rows * columns * dtype.size()].to_vec();
@@ -99,7 +100,15 @@ fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
     if FewRows::takes(device, DType::F16, [1, 16])[1] {
         // Of clusters only where there are some.
         let both = [(DType::BF16, false), (DType::F16, true)];
-        let mma = [Way::Mma, Way::Persistent, Way::Split, Way::Columns, Way::Ring, Way::Fragments];
+        let mma = [
+            Way::Mma,
+            Way::Persistent,
+            Way::Split,
+            Way::Columns,
+            Way::Ring,
+            Way::Wgmma,
+            Way::Fragments,
+        ];
         let mma = mma.iter().filter(|way| way.source().runs_on(&device.facts().arch));
         all.extend(mma.flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
     }
@@ -376,8 +385,7 @@ fn long_rows_leave_room_for_sums(device: &Device) {
 
 /// Where a tile has columns of the parts before, and where columns behind the gates are nobody's.
 fn gates_are_columns_of_the_product(device: &Device) {
-    let has = [Way::Persistent, Way::Split, Way::Columns, Way::Ring, Way::Fragments];
-    for way in ways(device).into_iter().filter(|way| has.contains(&way.0)) {
+    for way in ways(device).into_iter().filter(|way| way.0.has_gates()) {
         let (_, dtype, int8) = way;
         let ([n, k], heads, cap) = ([59, 96], 5, 1.5);
         let rows = 3.min(way.0.most_rows());
@@ -426,7 +434,9 @@ fn gates_are_columns_of_the_product(device: &Device) {
 
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
-    for version in [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &FRAGMENTS] {
+    for version in
+        [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &WGMMA, &WGMMA_INT8, &FRAGMENTS]
+    {
         let info = lab_harness::Version::info(version);
         if !lab_harness::Version::sources(version).iter().all(|s| s.runs_on(&device.facts().arch)) {
             continue;

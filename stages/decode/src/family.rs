@@ -5,11 +5,11 @@ use lab_harness::compare::{Magnitudes, each, unit};
 use lab_harness::tensor::tensors;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Reference,
-    Request, Tensor, Tensors, Version,
+    Request, Tensor, Tensors, Tiling, Version,
 };
 
 use crate::few_rows::{FewRows, Way};
-use crate::quantize_rows;
+use crate::{quantize_rows, wgmma};
 
 /// y = x Wᵀ + residual; W of the run's type, or of int8.
 #[derive(Debug)]
@@ -253,6 +253,29 @@ pub static RING_INT8: FewRowsVersion = FewRowsVersion {
     way: Way::Ring,
 };
 
+/// By wgmma and TMA.
+pub static WGMMA: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v8_wgmma",
+        parent: Some("v5_split"),
+        change: "up to 128 rows by wgmma: TMA brings W and x, two blocks a multiprocessor, clusters share k",
+        dims: WIDE_DIMS,
+        ..MMA.info
+    },
+    way: Way::Wgmma,
+};
+
+/// v8 of int8.
+pub static WGMMA_INT8: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v8_wgmma_int8",
+        parent: Some("v8_wgmma"),
+        dims: WIDE_DIMS,
+        ..MMA_INT8.info
+    },
+    way: Way::Wgmma,
+};
+
 /// The walk on the tensor cores.
 pub static FRAGMENTS: FewRowsVersion = FewRowsVersion {
     info: Info {
@@ -287,6 +310,8 @@ const fn dims(most: usize) -> [Dim; 3] {
 }
 
 static MANY_DIMS: &[Dim] = &dims(crate::MOST_ROWS);
+
+static WIDE_DIMS: &[Dim] = &dims(wgmma::MOST_ROWS);
 
 static TWO_DIMS: &[Dim] = &{
     let [rows, n, k] = dims(2);
@@ -365,6 +390,10 @@ impl Version for FewRowsVersion {
             // More tiles than the emulator has places for blocks.
             all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272], [2, 1500, 48], [33, 150, 1056]]);
         }
+        if self.way == Way::Wgmma {
+            // Rows for each number of columns of wgmma; steps that end within a span, and fewer of them than a cluster may have blocks.
+            all.extend([[17, 130, 2064], [65, 70, 192], [128, 150, 1104], [100, 7, 4112]]);
+        }
         all.into_iter().map(|[r, n, k]| Dims::new([("R", r), ("N", n), ("K", k)])).collect()
     }
 
@@ -379,7 +408,7 @@ impl Version for FewRowsVersion {
         let [scale, added] = ["scale", "residual"]
             .map(|name| request.has(name).then(|| request.input(&mut plan, name)));
         let y = Some(request.output(&mut plan, "y", request.dtype, &[rows, n]));
-        FewRows {
+        let product = FewRows {
             dtype: request.dtype,
             rows,
             n,
@@ -394,8 +423,18 @@ impl Version for FewRowsVersion {
             parts: &[],
             y,
             way: Some(self.way),
-        }
-        .add(&mut plan)?;
+        };
+        match request.tiling {
+            None => product.add(&mut plan)?,
+            Some(tiling) => product.add_tiled(&mut plan, tiling)?,
+        };
         Ok(plan)
+    }
+
+    fn tilings(&self, dims: &Dims, _: DType) -> Vec<Tiling> {
+        match self.way {
+            Way::Wgmma => wgmma::tilings(dims.get("R"), self.info.family.name() == INT8.name),
+            _ => Vec::new(),
+        }
     }
 }

@@ -4,7 +4,7 @@ use lab_device::{DType, Device, KernelSource};
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan, arguments};
 
-use crate::kernels;
+use crate::{kernels, wgmma};
 
 /// The most rows that a version takes.
 pub const MOST_ROWS: usize = 64;
@@ -28,6 +28,8 @@ pub enum Way {
     Columns,
     /// The same, whose weights wait in shared memory, so that two launches fit side by side.
     Ring,
+    /// By wgmma and TMA, in clusters that share k, of sm_90a: up to 128 rows.
+    Wgmma,
     /// The walk of [`Way::Columns`] on the tensor cores, of one row to eight, whose bits are the same. It may norm x itself.
     Fragments,
 }
@@ -43,6 +45,7 @@ impl Way {
             Self::Split => &kernels::V5_SPLIT,
             Self::Columns => &kernels::V6_COLUMNS,
             Self::Ring => &kernels::V7_RING,
+            Self::Wgmma => &kernels::V8_WGMMA,
             Self::Fragments => &kernels::V9_FRAGMENTS,
         }
     }
@@ -50,6 +53,7 @@ impl Way {
     pub(crate) fn most_rows(self) -> usize {
         match self {
             Self::Columns | Self::Ring => 2,
+            Self::Wgmma => wgmma::MOST_ROWS,
             Self::Fragments => 8,
             _ if self.is_of_halves() => MOST_ROWS,
             _ => 16,
@@ -58,7 +62,12 @@ impl Way {
 
     /// Whether it takes halves only, and has SwiGLU.
     pub(crate) fn is_of_halves(self) -> bool {
-        self.keeps_x() || [Self::Mma, Self::Persistent, Self::Split].contains(&self)
+        ![Self::Naive, Self::Warp, Self::Flight].contains(&self)
+    }
+
+    /// Whether columns of y may be gates.
+    pub(crate) fn has_gates(self) -> bool {
+        self.norms() || [Self::Split, Self::Wgmma].contains(&self)
     }
 
     /// Whether x may be normed on the way.
@@ -126,7 +135,7 @@ pub struct GateColumns {
 pub struct FewRows<'a> {
     /// Of x, r and y: f16, bf16 or f32.
     pub dtype: DType,
-    /// R, 1 to 16; on the tensor cores to 64.
+    /// R, 1 to 16; on the tensor cores to 64, on those of sm_90a to 128.
     pub rows: usize,
     /// Columns of y.
     pub n: usize,
@@ -170,8 +179,15 @@ impl FewRows<'_> {
         let halves = [DType::F16, DType::BF16].contains(&dtype);
         let mma = halves && kernels::V3_MMA.runs_on(&device.facts().arch);
         let rows_fit = |way: Way| rows <= way.most_rows();
-        let by_mma = any && mma && rows_fit(Way::Mma);
+        let by_wgmma = halves && Self::takes_wgmma(device, rows);
+        let by_mma = any && (mma && rows_fit(Way::Mma) || by_wgmma);
         [by_mma || any && rows_fit(Way::Flight), by_mma]
+    }
+
+    /// Up to so many rows a product with W of `dtype` is one of few: from there on the general product is quicker.
+    pub fn most_rows(device: &Device, dtype: DType) -> usize {
+        let halves = [DType::F16, DType::BF16].contains(&dtype);
+        if halves && Self::takes_wgmma(device, wgmma::MOST_ROWS) { wgmma::MOST_ROWS } else { MANY }
     }
 
     /// How it is done where that is not said.
@@ -188,6 +204,7 @@ impl FewRows<'_> {
             1..=8 if walks => Way::Fragments,
             // One row has the bits of two, so what takes one must take two.
             1..=2 if stays => Way::Columns,
+            _ if rows > MANY && Self::takes_wgmma(device, rows) => Way::Wgmma,
             _ if rows > MANY && splits => Way::Split,
             _ => Way::Persistent,
         }
@@ -220,6 +237,7 @@ impl FewRows<'_> {
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
             Way::Columns | Way::Ring | Way::Fragments => return self.add_columns(plan, way),
+            Way::Wgmma => return self.add_wgmma(plan, None),
             Way::Split => {
                 format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)
             }
@@ -244,7 +262,9 @@ impl FewRows<'_> {
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
             // Eight blocks for eight tiles.
             Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
-            Way::Columns | Way::Ring | Way::Fragments => unreachable!("it is added by itself"),
+            Way::Columns | Way::Ring | Way::Fragments | Way::Wgmma => {
+                unreachable!("it is added by itself")
+            }
         };
         let down = if way == Way::Naive { rows } else { 1 };
         // Blocks that stay are as many as fit.
@@ -316,7 +336,7 @@ impl FewRows<'_> {
     }
 
     /// The way that it is done.
-    fn check(&self, device: &Device) -> Result<Way, Error> {
+    pub(crate) fn check(&self, device: &Device) -> Result<Way, Error> {
         let Self { dtype, rows, n, k, x, weight, scale, added, gated, parts, y, way, norm, gates } =
             *self;
         let of = |what: &str| format!("{what} of {NAME}");
@@ -324,7 +344,6 @@ impl FewRows<'_> {
             return Err(Error::bad(of("dtype"), "f32, f16 or bf16", dtype));
         }
         let [any, by_mma] = Self::takes(device, dtype, [rows, k]);
-        let splits = kernels::V5_SPLIT.runs_on(&device.facts().arch);
         let way = way.unwrap_or_else(|| Self::usual_way(device, dtype, [rows, k]));
         if !k.is_multiple_of(16) || k == 0 {
             return Err(Error::bad(of("K"), "a multiple of 16", k));
@@ -337,7 +356,8 @@ impl FewRows<'_> {
             let expected = format!("{most} elements of all rows at most, by {way:?}");
             return Err(Error::bad(of("x"), expected, rows * k));
         }
-        if way.is_of_halves() && !by_mma || way == Way::Split && !splits {
+        let runs = way.source().runs_on(&device.facts().arch);
+        if way.is_of_halves() && !(by_mma && runs) {
             let got = format!("{dtype} on {}", device.facts().arch);
             return Err(Error::bad(of("tensor cores"), "f16 or bf16, on sm_80 or later", got));
         }
@@ -372,8 +392,8 @@ impl FewRows<'_> {
         }
         if let Some(GateColumns { heads, cap, .. }) = gates {
             let columns = parts.get(3).map_or(0, |begin| n.saturating_sub(*begin));
-            if !way.norms() && way != Way::Split || gated || heads == 0 || columns < 2 * heads {
-                let expected = "two columns a head in the fifth part of y, by Persistent, Split or Columns, not gated";
+            if !way.has_gates() || gated || heads == 0 || columns < 2 * heads {
+                let expected = "two columns a head in the fifth part of y, by Persistent, Split, Columns or Wgmma, not gated";
                 return Err(Error::bad(of("gates"), expected, format!("{heads} heads by {way:?}")));
             }
             if !(cap > 0.0 && cap.is_finite()) {

@@ -11,6 +11,7 @@ mod dequantize;
 mod family;
 mod few_rows;
 mod quantize;
+mod wgmma;
 
 use lab_harness::Stage;
 
@@ -18,7 +19,8 @@ pub use columns::Before;
 pub use dequantize::Dequantize;
 pub use family::{
     COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FRAGMENTS, FRAGMENTS_INT8, FewRowsVersion, MMA,
-    MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP,
+    MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP, WGMMA,
+    WGMMA_INT8,
 };
 pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
@@ -42,6 +44,7 @@ pub static STAGE: Stage = Stage {
         &SPLIT,
         &COLUMNS,
         &RING,
+        &WGMMA,
         &FRAGMENTS,
         &FLIGHT_INT8,
         &MMA_INT8,
@@ -49,6 +52,7 @@ pub static STAGE: Stage = Stage {
         &SPLIT_INT8,
         &COLUMNS_INT8,
         &RING_INT8,
+        &WGMMA_INT8,
         &FRAGMENTS_INT8,
     ],
     kernels: kernels::KERNELS,

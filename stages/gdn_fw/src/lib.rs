@@ -8,7 +8,7 @@
 
 mod checks;
 
-use lab_device::{DType, Device, Instance, KernelSource};
+use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
 use lab_families::gdn::{self, Slots, sizes};
 use lab_families::qkv::one_a_block;
 use lab_harness::compare::{in_f32, unit};
@@ -48,8 +48,17 @@ enum Between {
     Output,
 }
 
+/// The forward pass in one launch, whose blocks invert the chunks that they are about to walk.
+#[derive(Debug)]
+pub struct FusedDelta {
+    info: Info,
+}
+
 /// Positions of a chunk.
 const CHUNK: usize = 64;
+
+/// Columns of a panel, as a tensor copy brings it.
+const PANEL: usize = 64;
 
 /// Bytes of the kernels' struct `Decays`.
 const DECAYS: usize = 3 * 4 * CHUNK;
@@ -181,6 +190,17 @@ pub static RESIDENT: Delta = Delta {
     ..BLOCKS
 };
 
+/// In one launch.
+pub static FUSED: FusedDelta = FusedDelta {
+    info: Info {
+        name: "v4_fused",
+        parent: Some("v3_resident"),
+        change: "one launch: a warpgroup makes the inverse of the next chunk while others walk; wgmma and TMA",
+        dims: &NARROW_DIMS,
+        ..RESIDENT.info
+    },
+};
+
 /// As [`RESIDENT`], for a backward pass: the walk leaves what that takes.
 static SAVING: Delta = Delta { walk: (&kernels::SAVING, "gdn_fw_saving"), ..RESIDENT };
 
@@ -188,7 +208,7 @@ static SAVING: Delta = Delta { walk: (&kernels::SAVING, "gdn_fw_saving"), ..RESI
 pub static STAGE: Stage = Stage {
     name: "gdn_fw",
     teaches: "the gated delta rule: one triangular inverse a chunk, by blocks and never by powers",
-    versions: &[&STEPS, &CHUNKS, &BLOCKS, &RESIDENT],
+    versions: &[&STEPS, &CHUNKS, &BLOCKS, &RESIDENT, &FUSED],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
@@ -215,25 +235,7 @@ impl Version for Delta {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        [
-            [1, 1, 1, 1, 16, 16],
-            // A chunk; one and a bit, one less a bit.
-            [1, 1, 1, 64, 64, 64],
-            [1, 1, 1, 65, 48, 16],
-            [1, 2, 1, 63, 32, 80],
-            // Heads that share keys, narrow and wide, of unlike widths.
-            [2, 4, 2, 40, 16, 32],
-            [1, 2, 1, 70, 128, 48],
-            [1, 1, 1, 9, 16, 144],
-            // Several chunks; more keys than the narrow kernels have room for.
-            [1, 2, 2, 200, 64, 16],
-            [1, 1, 1, 130, 80, 128],
-            [1, 1, 1, 67, 256, 32],
-        ]
-        .into_iter()
-        .filter(|shape| shape[4] <= self.info.dims[4].max)
-        .map(sizes)
-        .collect()
+        test_shapes(&self.info)
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
@@ -345,4 +347,81 @@ impl Delta {
         };
         source.instances(name).find(fits).expect("each type, and room for all keys there may be")
     }
+}
+
+impl Version for FusedDelta {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Behind the others on the emulator, which runs all of its threads.
+    fn preference(&self) -> Option<Preference> {
+        Some(Preference::new(5).on_emulator(50))
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        vec![&kernels::V4_FUSED]
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        let mut shapes = test_shapes(&self.info);
+        // Chunks more than there are places, of one warpgroup that walks and of two.
+        shapes.extend([[1, 2, 1, 390, 128, 128], [1, 1, 1, 420, 64, 64]].map(sizes));
+        shapes
+    }
+
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let mut plan = Plan::new(device);
+        let group = gdn::group_of(&request.dims)?;
+        let scale = gdn::scale_of(&self.info, request.options(), request.dim("DHQK"));
+        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted) } =
+            Slots::new(&mut plan, request);
+        let [b, nh, nkv, s, dhqk, dhhv] = gdn::sizes_of(&request.dims);
+        let dtype = request.dtype;
+        let fits = |i: &Instance| {
+            i.has("T", dtype.cpp())
+                && dhqk <= i.size("KEY")
+                && (i.size("GROUPS") > 1 || dhhv <= PANEL)
+        };
+        let mut instances = kernels::V4_FUSED.instances("gdn_fw_fused");
+        let instance = instances.find(fits).expect("each type, and room for all keys there may be");
+        let slices = dhhv.div_ceil(PANEL * instance.size("GROUPS"));
+        let blocks = one_a_block("B NH slices of V", b * nh * slices)?;
+        let panels = |columns: usize, heads: usize| -> Result<TensorMap, Error> {
+            let map = TensorMap::new(dtype, &[columns, s, heads], &[PANEL, CHUNK, 1])?;
+            Ok(map.swizzle(Swizzle::Bytes128))
+        };
+        let [of_keys, of_values] = [panels(dhqk, b * nkv)?, panels(dhhv, b * nh)?];
+        let scope = Scope::new()
+            .with(arguments![q: q.loaded_by(of_keys.clone()), k: k.loaded_by(of_keys)])
+            .with(arguments![v: v.loaded_by(of_values.clone()), h: h.stored_by(of_values)])
+            .with(arguments![g, beta, C0: c0, CN: c_n, given, wanted])
+            .with(arguments![chunks: s.div_ceil(CHUNK), S: s, dhqk, dhhv, group, slices, scale]);
+        let kernel = plan.device().load(instance)?;
+        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])?;
+        Ok(plan)
+    }
+}
+
+/// Problems on which a version is tested.
+fn test_shapes(info: &Info) -> Vec<Dims> {
+    [
+        [1, 1, 1, 1, 16, 16],
+        // A chunk; one and a bit, one less a bit.
+        [1, 1, 1, 64, 64, 64],
+        [1, 1, 1, 65, 48, 16],
+        [1, 2, 1, 63, 32, 80],
+        // Heads that share keys, narrow and wide, of unlike widths.
+        [2, 4, 2, 40, 16, 32],
+        [1, 2, 1, 70, 128, 48],
+        [1, 1, 1, 9, 16, 144],
+        // Several chunks; more keys than the narrow kernels have room for.
+        [1, 2, 2, 200, 64, 16],
+        [1, 1, 1, 130, 80, 128],
+        [1, 1, 1, 67, 256, 32],
+    ]
+    .into_iter()
+    .filter(|shape| shape[4] <= info.dims[4].max)
+    .map(sizes)
+    .collect()
 }

@@ -1,7 +1,7 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use gdn_fw::{BLOCKS, CHUNKS, RESIDENT, STAGE, STEPS};
+use gdn_fw::{BLOCKS, CHUNKS, FUSED, RESIDENT, STAGE, STEPS};
 use lab_families::gdn::sizes;
 use lab_harness::suite::{assert_right, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks, version_tests};
@@ -12,6 +12,7 @@ version_tests! {
     chunks = CHUNKS,
     blocks = BLOCKS,
     resident = RESIDENT,
+    fused = FUSED,
 }
 
 stage_checks!(STAGE);

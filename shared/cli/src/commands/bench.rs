@@ -8,6 +8,7 @@ mod lines;
 mod machine;
 mod repeat;
 mod scripts;
+mod sizes;
 mod turns;
 
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use lab_records::launch_cost;
 use lab_records::record::{FORMAT, Machine, Measurement, Of, Run};
 use serde_json::json;
 
-use self::asked::{Asked, by_family};
+use self::asked::by_family;
 use self::family::Bench;
 use self::lines::print_measurement;
 pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state_of_tree};
@@ -40,6 +41,10 @@ pub(crate) struct Arguments {
     /// Only problems of these sizes, such as B=1,T=20; or, with all sizes named, a problem that is not of the set
     #[arg(long)]
     shape: Option<String>,
+    /// The problem of --shape, whose sizes are all named, and again with this size doubled, and doubled again, up to this:
+    /// S=131072
+    #[arg(long, value_name = "NAME=SIZE", requires = "shape")]
+    up_to: Option<String>,
     /// Only problems of this type, such as bf16
     #[arg(long)]
     dtype: Option<String>,
@@ -61,9 +66,12 @@ pub(crate) struct Arguments {
     /// problem on the versions, then on them, or with --in-turns in turns. LAB_PYTHON names another Python than python3
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "benches/peers")]
     peers: Option<PathBuf>,
+    /// Only libraries of these names of --peers, such as cudnn; may be repeated
+    #[arg(long, value_name = "NAME", requires = "peers")]
+    library: Vec<String>,
     /// Measures again what this record of `lab bench` measured, and says what moved beyond noise since, and which parts of the
     /// machine are others. Of a record that keeps no command each version on the problems that it has of it
-    #[arg(long, value_name = "RECORD", conflicts_with_all = ["family", "shape", "dtype", "version", "judged_on", "peers", "against", "runs", "in_turns"])]
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["family", "shape", "up_to", "dtype", "version", "judged_on", "peers", "library", "against", "runs", "in_turns", "launched"])]
     repeat: Option<PathBuf>,
     /// Says what moved beyond noise since the record of this commit, in the directory of --out
     #[arg(long, value_name = "REV")]
@@ -75,6 +83,9 @@ pub(crate) struct Arguments {
     /// alike; those of --peers as well. Needs the memory of all at once
     #[arg(long)]
     in_turns: bool,
+    /// Times launches with a cold cache alone, not replayed graphs, which take most of the time where a run is long
+    #[arg(long, requires = "in_turns")]
+    launched: bool,
     /// Says which problems, versions and libraries would be measured, and the command that a record would keep; needs no GPU
     #[arg(long, conflicts_with = "record")]
     dry_run: bool,
@@ -94,10 +105,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         family => right_ones(of_names(of_family(choose(family)?, family), &arguments.version)?)?,
     };
     let dtype = arguments.dtype.as_deref().map(|name| of_type(name, &chosen)).transpose()?;
-    let sizes = sizes(arguments.shape.as_deref(), &chosen)?;
+    let sizes = sizes::asked(arguments.shape.as_deref(), arguments.up_to.as_deref(), &chosen)?;
     let judged_on = arguments.judged_on.as_deref().map(|shape| judged_on(shape, &chosen));
     let judged_on = judged_on.transpose()?;
-    let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
+    let scripts = arguments.peers.as_deref().map(|path| Scripts::new(path, &arguments.library));
+    let mut scripts = scripts.transpose()?;
     if arguments.dry_run {
         dry_run::print(arguments, &chosen, &sizes, recorded, dtype, common.json);
         return Ok(());
@@ -121,6 +133,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         device: &device,
         runs: arguments.runs.max(1),
         in_turns: arguments.in_turns,
+        launched: arguments.launched,
         sizes: &sizes,
         recorded,
         dtype,
@@ -141,6 +154,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let overhead = launch_cost::measure(&device)?;
         overhead.iter().for_each(print_measurement);
         results.extend(overhead);
+    }
+    let is_unknown = |name: &&String| results.iter().all(|line| line.version != **name);
+    for name in arguments.library.iter().filter(is_unknown) {
+        note!("--library {name}: no library of this name was measured");
     }
     let differences = match &repeat {
         None => Vec::new(),
@@ -179,7 +196,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 
 /// # Errors
 /// The device is no GPU.
-fn open_gpu(common: &Common) -> Result<Device, Failure> {
+pub(crate) fn open_gpu(common: &Common) -> Result<Device, Failure> {
     let device = common.open()?;
     if device.kind() == DeviceKind::Cuda {
         return Ok(device);
@@ -234,23 +251,6 @@ fn of_type(name: &str, chosen: &[&'static dyn Version]) -> Result<DType, Failure
         _ => {}
     }
     Ok(dtype)
-}
-
-/// Of `--shape`: what at least one of the versions is timed on, or takes.
-fn sizes(shape: Option<&str>, chosen: &[&'static dyn Version]) -> Result<Dims, Failure> {
-    let Some(text) = shape else { return Ok(Dims::default()) };
-    let sizes = Dims::parse(text)?;
-    if Asked::of(sizes.clone(), chosen).is_some() {
-        return Ok(sizes);
-    }
-    let of_version = |v: &&dyn Version| {
-        v.info().dtypes.iter().flat_map(|t| v.bench_shapes(*t)).collect::<Vec<_>>()
-    };
-    let mut known: Vec<Dims> = chosen.iter().flat_map(of_version).collect();
-    known.dedup();
-    let known: Vec<String> = known.iter().map(Dims::to_string).collect();
-    let expected = format!("sizes of one of {}", known.join(", or "));
-    Err(Error::bad("shape", expected, format!("'{text}'")).into())
 }
 
 /// Of `--judged-on`: what each of the versions takes.

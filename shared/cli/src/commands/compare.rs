@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::Common;
 use crate::commands::bench::{choose, copy_bandwidth};
-use crate::commands::measure::{self, Beside, Measured, time_counterpart};
+use crate::commands::measure::{self, Beside, Measured, Runs, time_counterpart};
 use crate::commands::run::check_room;
 use crate::failure::Failure;
 use crate::profile::{number, ratio};
@@ -245,7 +245,13 @@ fn measure_version(
     prepared.launch()?;
     let profile = device.take_profile();
     let runs = if gpu { RUNS } else { 0 };
-    let m = measure::finish(version, device, posed, prepared.as_mut(), runs)?;
+    let m = measure::finish(
+        version,
+        device,
+        posed,
+        prepared.as_mut(),
+        Runs { count: runs, replayed: true },
+    )?;
     let counted = (device.mode() == Some(Mode::Counted)).then(|| Counted::of(&profile));
     let row = Row { counted, ..Row::of(version, posed, info.full_name(), Of::Version, &m) };
     let mut rows = vec![row];

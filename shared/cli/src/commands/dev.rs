@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::Common;
-use crate::commands::{bundle, compile, corpus, doors, exercise, history, mutate, trace};
+use crate::commands::{
+    bundle, compile, corpus, crowd, doors, exercise, history, mutate, operands, trace,
+};
 use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
@@ -28,6 +30,10 @@ pub(crate) enum Command {
     Exercise(exercise::Arguments),
     /// Kernels by way of the PTX that NVRTC makes of them: objects that stand in for the embedded ones
     Doors(doors::Arguments),
+    /// Versions on a GPU of which other blocks hold some multiprocessors: how much slower, and do they end?
+    Crowd(crowd::Arguments),
+    /// Instructions of PTX on thousands of operands: the emulator's bits against a GPU's
+    Operands(operands::Arguments),
     /// Packs the tool for a GPU machine that has no Rust
     Bundle {
         /// The directory to fill
@@ -51,6 +57,8 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Compile(arguments) => compile::run(common, arguments),
         Command::Exercise(arguments) => exercise::run(common, arguments),
         Command::Doors(arguments) => doors::run(common, arguments),
+        Command::Crowd(arguments) => crowd::run(common, arguments),
+        Command::Operands(arguments) => operands::run(common, arguments),
         Command::Bundle { directory } => bundle::run(common, directory),
     }
 }

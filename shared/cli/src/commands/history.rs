@@ -18,6 +18,9 @@ pub(crate) struct Arguments {
     /// The directory of the records
     #[arg(long, default_value = "benches/history")]
     from: PathBuf,
+    /// The directory of the records over the length of a text, for --write
+    #[arg(long, default_value = "benches/lengths", requires = "write", hide = true)]
+    lengths: PathBuf,
     /// The directory of the corpus's records, for --write
     #[arg(long, default_value = "shared/corpus/records", requires = "write", hide = true)]
     corpus: PathBuf,
@@ -55,7 +58,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             message: e.to_string(),
         };
         std::fs::create_dir_all(directory).map_err(refuse)?;
-        for (name, text) in lab_history::pages(&runs, &arguments.corpus, &workspace()?)? {
+        let lengths = record::read_all(&arguments.lengths)?;
+        let all = lab_history::pages(&runs, &lengths, &arguments.corpus, &workspace()?)?;
+        for (name, text) in all {
             lab_plots::write(&directory.join(name), &text)?;
         }
     }

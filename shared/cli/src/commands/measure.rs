@@ -61,14 +61,22 @@ impl Measured {
     }
 }
 
-/// Compares the outputs of a prepared run that has been launched; where they are right and `runs`
-/// is not zero, times more launches.
+/// How a result that is right is timed.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs {
+    /// Launches at most; none where it is zero.
+    pub(crate) count: usize,
+    /// Whether a replayed graph is timed, too, of a version that is told so.
+    pub(crate) replayed: bool,
+}
+
+/// Compares the outputs of a prepared run that has been launched; where they are right, times more launches.
 pub(crate) fn finish(
     version: &dyn Version,
     device: &Device,
     posed: &Posed,
     prepared: &mut dyn Prepared,
-    runs: usize,
+    runs: Runs,
 ) -> Result<Measured, Failure> {
     let outputs = prepared.outputs()?;
     let measured = Measured::of(posed.compare(version, &outputs, posed.problem.dtype));
@@ -77,21 +85,21 @@ pub(crate) fn finish(
     timed(version, device, measured, prepared, runs)
 }
 
-/// The same with times of a run that has been launched, unless the result is wrong or `runs` is zero.
+/// The same with times of a run that has been launched, unless the result is wrong.
 pub(crate) fn timed(
     version: &dyn Version,
     device: &Device,
     of: Measured,
     prepared: &mut dyn Prepared,
-    runs: usize,
+    runs: Runs,
 ) -> Result<Measured, Failure> {
-    let times = if of.passed() && runs > 0 {
-        Some(timing::time_within(device, prepared, runs, BUDGET)?)
+    let times = if of.passed() && runs.count > 0 {
+        Some(timing::time_within(device, prepared, runs.count, BUDGET)?)
     } else {
         None
     };
     let replay_us = match times {
-        Some(_) if version.replayed() => Some(timing::replayed(device, prepared)?),
+        Some(_) if runs.replayed && version.replayed() => Some(timing::replayed(device, prepared)?),
         _ => None,
     };
     Ok(Measured { times, replay_us, ..of })

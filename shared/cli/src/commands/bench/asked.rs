@@ -45,16 +45,20 @@ fn has_sizes(dims: &Dims, only: &Dims) -> bool {
 pub(super) enum Asked {
     /// Of the problems that versions are timed on, those that have these sizes.
     Having(Dims),
-    /// A problem that no version is timed on otherwise.
-    New(Dims),
+    /// Problems that no version need be timed on otherwise.
+    New(Vec<Dims>),
     /// What a record has of each version.
     Recorded(Recorded),
 }
 
 impl Asked {
-    /// Sizes that some problem of these versions has, or all sizes of a problem that some of them take.
-    pub(super) fn of(only: Dims, versions: &[&dyn Version]) -> Option<Self> {
-        [Self::Having(only.clone()), Self::New(only)].into_iter().find(|asked| {
+    /// Sizes that some problem of these versions has, or all sizes of problems that some of them take.
+    pub(super) fn of(sizes: &[Dims], versions: &[&dyn Version]) -> Option<Self> {
+        let having = match sizes {
+            [only] => Some(Self::Having(only.clone())),
+            _ => None,
+        };
+        having.into_iter().chain([Self::New(sizes.to_vec())]).find(|asked| {
             let any = |v: &&dyn Version| {
                 v.info().dtypes.iter().any(|t| !asked.problems(*v, *t).is_empty())
             };
@@ -70,9 +74,10 @@ impl Asked {
                 all.retain(|dims| has_sizes(dims, sizes));
                 all
             }
-            Self::New(dims) => {
-                let taken = version.info().complete(dims).is_ok_and(|all| all == *dims);
-                if taken { vec![dims.clone()] } else { Vec::new() }
+            Self::New(problems) => {
+                let taken =
+                    |dims: &&Dims| version.info().complete(dims).is_ok_and(|all| all == **dims);
+                problems.iter().filter(taken).cloned().collect()
             }
             Self::Recorded(lines) => lines.problems(version, dtype),
         }
@@ -120,7 +125,7 @@ mod tests {
     fn a_problem_may_be_one_that_nobody_is_timed_on() {
         let versions = vlstm_fw_v4::STAGE.versions;
         let problems = |shape: &str| {
-            let asked = Asked::of(Dims::parse(shape).unwrap(), versions)?;
+            let asked = Asked::of(&[Dims::parse(shape).unwrap()], versions)?;
             Some(versions.iter().map(|v| asked.problems(*v, DType::BF16).len()).collect::<Vec<_>>())
         };
         let takers =

@@ -24,7 +24,7 @@ struct Planned {
 pub(super) fn print(
     arguments: &Arguments,
     chosen: &[&'static dyn Version],
-    sizes: &Dims,
+    sizes: &[Dims],
     recorded: Option<&Recorded>,
     dtype: Option<DType>,
     is_json: bool,
@@ -34,7 +34,7 @@ pub(super) fn print(
         .filter_map(|versions| {
             let own: Vec<_> = versions.iter().map(|v| v.1).collect();
             let recorded = recorded.map(|lines| Asked::Recorded(lines.clone()));
-            let asked = recorded.or_else(|| Asked::of(sizes.clone(), &own))?;
+            let asked = recorded.or_else(|| Asked::of(sizes, &own))?;
             let family = own[0].info().family.name();
             let is_judged = arguments.judged_on.is_none();
             let peers = if is_judged { peers(&versions, family) } else { Vec::new() };

@@ -12,7 +12,7 @@ use super::lines::{Line, OfProblem, Timed};
 use super::repeat::Recorded;
 use super::scripts::{Scripts, Theirs};
 use super::turns::{InTurn, time_alone, time_with_scripts};
-use crate::commands::measure::{self, Beside, Measured, time_counterpart};
+use crate::commands::measure::{self, Beside, Measured, Runs, time_counterpart};
 use crate::failure::Failure;
 
 /// What is measured, and how.
@@ -22,8 +22,10 @@ pub(super) struct Bench<'a> {
     pub(super) runs: usize,
     /// Whether they run in turns.
     pub(super) in_turns: bool,
-    /// Sizes that a problem must have, or, where a family has no such problem, may have.
-    pub(super) sizes: &'a Dims,
+    /// Whether launches alone are timed, and no replayed graphs.
+    pub(super) launched: bool,
+    /// Sizes that a problem must have, or, where a family has no such problem, may have; or several problems.
+    pub(super) sizes: &'a [Dims],
     /// Of a record that is measured again by its lines: these problems, whatever the sizes.
     pub(super) recorded: Option<&'a Recorded>,
     /// The one type that is measured; all where there is none.
@@ -64,7 +66,7 @@ impl Bench<'_> {
     pub(super) fn measure(&mut self, versions: &Family) -> Result<(), Failure> {
         let all: Vec<_> = versions.iter().map(|v| v.1).collect();
         let recorded = self.recorded.map(|lines| Asked::Recorded(lines.clone()));
-        let asked = recorded.or_else(|| Asked::of(self.sizes.clone(), &all));
+        let asked = recorded.or_else(|| Asked::of(self.sizes, &all));
         let Some(asked) = asked else { return Ok(()) };
         let (versions, old): (Vec<_>, Vec<_>) = versions
             .iter()
@@ -176,7 +178,8 @@ impl Bench<'_> {
         let prepare =
             |inputs| launch_measured(device, || version.prepare(device, inputs, &problem.options));
         let (mut prepared, mut peak_bytes) = prepare(&posed.inputs)?;
-        let at_once = if on.large.is_some() { 0 } else { runs };
+        let runs = Runs { count: runs, replayed: !self.launched };
+        let at_once = if on.large.is_some() { Runs { count: 0, ..runs } } else { runs };
         let mut m = measure::finish(version, device, posed, prepared.as_mut(), at_once)?;
         if !m.passed() {
             return Err(Failure::Wrong(format!(
@@ -248,7 +251,8 @@ impl Bench<'_> {
         if !self.in_turns {
             return Ok(scripts.measure(family, dims, dtype));
         }
-        let ready = scripts.prepare(family, dims, dtype);
+        let mut ready = scripts.prepare(family, dims, dtype);
+        ready.iter_mut().for_each(|peer| peer.replayed &= !self.launched);
         let theirs = if ready.is_empty() {
             time_alone(device, ours, runs)?;
             Vec::new()

@@ -149,15 +149,20 @@ impl Arguments {
             command.extend(value);
         };
         self.shape.iter().for_each(|shape| option("--shape", Some(shape.clone())));
+        self.up_to.iter().for_each(|last| option("--up-to", Some(last.clone())));
         self.dtype.iter().for_each(|name| option("--dtype", Some(name.clone())));
         self.version.iter().for_each(|name| option("--version", Some(name.clone())));
         self.judged_on.iter().for_each(|shape| option("--judged-on", Some(shape.clone())));
         self.peers.iter().for_each(|path| option("--peers", Some(path.display().to_string())));
+        self.library.iter().for_each(|name| option("--library", Some(name.clone())));
         if self.runs != super::RUNS {
             option("--runs", Some(self.runs.to_string()));
         }
         if self.in_turns {
             option("--in-turns", None);
+        }
+        if self.launched {
+            option("--launched", None);
         }
         command
     }
@@ -167,8 +172,9 @@ impl Arguments {
 mod tests {
     use super::*;
 
-    const TYPED: &str = "matmul --shape G=1,K=128,M=128,N=128 --dtype bf16 --version v1_tiled --version v6_turns --judged-on \
-                         G=1,K=64,M=64,N=64 --peers benches/peers --runs 7 --in-turns";
+    const TYPED: &str = "matmul --shape G=1,K=128,M=128,N=128 --up-to M=512 --dtype bf16 --version v1_tiled --version \
+                         v6_turns --judged-on G=1,K=64,M=64,N=64 --peers benches/peers --library torch --library jax --runs 7 \
+                         --in-turns --launched";
 
     fn parsed(typed: &str) -> Arguments {
         Kept::try_parse_from(typed.split_whitespace()).unwrap().arguments

@@ -68,6 +68,8 @@ pub(super) fn script_of(family: &str) -> Option<&'static str> {
 /// The scripts of a directory, started when they are first asked.
 pub(super) struct Scripts {
     directory: PathBuf,
+    /// Those that are measured, by name; all where none is named.
+    names: Vec<String>,
     /// `None` of one that has said why it does not run.
     running: BTreeMap<&'static str, Option<Script>>,
     /// What they measure, with versions.
@@ -79,7 +81,7 @@ pub(super) struct Scripts {
 impl Scripts {
     /// # Errors
     /// There is no such directory, or none of the scripts in it.
-    pub(super) fn new(directory: &Path) -> Result<Self, Error> {
+    pub(super) fn new(directory: &Path, names: &[String]) -> Result<Self, Error> {
         if !SCRIPTS.iter().any(|(name, _)| directory.join(name).is_file()) {
             let names: Vec<_> = SCRIPTS.iter().map(|s| s.0).collect();
             return Err(Error::File {
@@ -89,6 +91,7 @@ impl Scripts {
         }
         Ok(Self {
             directory: directory.to_owned(),
+            names: names.to_vec(),
             running: BTreeMap::new(),
             libraries: Vec::new(),
             said: Vec::new(),
@@ -130,7 +133,7 @@ impl Scripts {
     fn script(&mut self, family: &str) -> Option<(&'static str, &mut Script)> {
         let name = script_of(family)?;
         if !self.running.contains_key(name) {
-            let started = Script::start(&self.directory.join(name));
+            let started = Script::start(&self.directory.join(name), &self.names);
             let script = started.map_err(|message| self.say(format!("{name}: {message}"))).ok();
             let new = script.iter().flat_map(|s| &s.libraries);
             let new: Vec<String> = new.filter(|l| !self.libraries.contains(l)).cloned().collect();
@@ -209,7 +212,7 @@ mod tests {
     fn scripts(text: &str) -> (tempfile::TempDir, Scripts) {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("mlp.py"), text).unwrap();
-        let scripts = Scripts::new(directory.path()).unwrap();
+        let scripts = Scripts::new(directory.path(), &[]).unwrap();
         (directory, scripts)
     }
 
@@ -255,7 +258,7 @@ for line in sys.stdin:
         assert!(scripts.measure("mlp", &Dims::parse("N=1").unwrap(), "f32").is_empty());
         assert_eq!(scripts.said.len(), 1);
         let empty = tempfile::tempdir().unwrap();
-        let refused = Scripts::new(empty.path()).err().unwrap().to_string();
+        let refused = Scripts::new(empty.path(), &[]).err().unwrap().to_string();
         assert!(refused.contains("expected a directory with attention.py"), "{refused}");
     }
 

@@ -180,7 +180,7 @@ for line in sys.stdin:
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("mlp.py");
         std::fs::write(&path, SCRIPT).unwrap();
-        let mut scripts = Scripts::new(directory.path()).unwrap();
+        let mut scripts = Scripts::new(directory.path(), &[]).unwrap();
         let device = Device::emulator().unwrap();
         let mut own = [ours(Some(1e9)), ours(None)];
         let dims = lab_harness::Dims::parse("N=1").unwrap();

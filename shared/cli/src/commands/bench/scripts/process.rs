@@ -92,10 +92,14 @@ pub(super) type Answer<T> = (Vec<T>, Vec<(String, String)>);
 pub(super) type Turn<T> = Result<Result<T, String>, String>;
 
 impl Script {
-    pub(super) fn start(path: &Path) -> Result<Self, String> {
+    /// `names`: the peers that it measures; all where none is named.
+    pub(super) fn start(path: &Path, names: &[String]) -> Result<Self, String> {
         let python = std::env::var("LAB_PYTHON").unwrap_or_else(|_| "python3".into());
         let mut command = Command::new(&python);
         command.arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if !names.is_empty() {
+            command.env("LAB_PEERS", names.join(","));
+        }
         let mut child = command.spawn().map_err(|e| format!("{python}: {e}"))?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("it is a pipe"));

@@ -1,0 +1,85 @@
+// y = s (x Wᵀ) + residual of 9 to 128 rows by wgmma: W and x come by TMA, and a cluster shares k.
+//
+//     y_rn = s_n Σ_k W_nk x_rk + residual_rn
+//
+//     yᵀ = W xᵀ:   A = 64 rows of W,  B = all rows of x,  C = 64 x ROWS of yᵀ      (wgmma m64nROWSk16, sums in f32)
+//
+// A block has M = 64 GROUPS rows of W, a warpgroup 64 of them, and a part of k. One thread asks for a step of both operands after
+// the other: 128 bytes of each row of W, and as many columns of x. They wait in a ring of PLACES. Two blocks fit a multiprocessor: one ends,
+// or the next launch's begins, while the other one loads. The blocks of a cluster have the other parts of k. Their sums meet in
+// shared memory, and each block ends some cells of the tile.
+//
+// wgmma reads halves of W where TMA has put them. Of int8 each lane makes halves of the bytes that its fragments need.
+//
+// Gated, the first M / 2 rows of a tile are those of gate, the others the same columns of up.
+//
+// weight: N x K, or 2 N x K; scale: one for each of its rows; x: R x K; residual: R x N; y: R x N, in parts (cell_of); the columns
+// from p4 on may be gates. K is a multiple of 16; R at most ROWS.
+#include "lab/ptx/dynamic_shared.cuh"
+#include "lab/ptx/grid_dependency.cuh"
+#include "lab/ptx/named_barrier.cuh"
+#include "wgmma_rows.cuh"
+
+using namespace lab;
+
+template <class T, class W, int ROWS, int GROUPS, int PLACES, int BLOCKS>
+constexpr int few_rows_wgmma_shared = cmax(PLACES * Step<T, W, ROWS, GROUPS>::BYTES, TileSums<ROWS, GROUPS>::BYTES);
+
+// ANCHOR: wgmma
+template <class T, class W, int ROWS, int GROUPS, int PLACES, int BLOCKS>
+__global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
+    few_rows_wgmma(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap x, const float* __restrict__ scale,
+                   const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K, int has_residual, int gated,
+                   int heads, float cap, int p1, int p2, int p3, int p4) {
+    using Step = lab::Step<T, W, ROWS, GROUPS>;
+    constexpr int ASKS = MULTIPLIERS<GROUPS>;  // the thread that asks: the first behind those that multiply
+    DYNAMIC_TILES(unsigned char, places);
+    __shared__ Ring<PLACES> ring;
+    auto cluster = cooperative_groups::this_cluster();
+    int parts = cluster.num_blocks(), rank = cluster.block_rank(), tile = blockIdx.x / parts;
+    int steps = (K + Step::DEEP - 1) / Step::DEEP, first = steps * rank / parts, count = steps * (rank + 1) / parts - first;
+    griddep_launch_dependents();
+    if (threadIdx.x == 0) ring.init(ASKS / 32);
+    __syncthreads();  // nobody waits at a barrier that is not there
+
+    TileSums<ROWS, GROUPS> sums{reinterpret_cast<float*>(places), cluster};
+    Turn<PLACES> turn;
+    auto step = [&] { return Step{places + turn.place * Step::BYTES}; };
+    if (threadIdx.x == ASKS) {
+        auto ask_weights = [&](int s) { step().ask_weights(weight, tile, (first + s) * Step::DEEP, gated, &ring.full[turn.place]); };
+        auto ask_x = [&](int s) { step().ask_x(x, (first + s) * Step::DEEP, &ring.full[turn.place]); };
+        int ahead = min(PLACES, count);
+        for (int s = 0; s < ahead; ++s, turn.advance()) ask_weights(s);
+        griddep_wait();  // W is nobody's result: it is on its way before x is there
+        turn = {};
+        for (int s = 0; s < ahead; ++s, turn.advance()) ask_x(s);
+        for (int s = ahead; s < count; ++s, turn.advance()) {
+            ring.wait_empty(turn);
+            ask_weights(s);
+            ask_x(s);
+        }
+    } else if (threadIdx.x < ASKS) {
+        float sum[ROWS / 2];
+        Turn<PLACES> last;
+        for (int s = 0; s < count; ++s, turn.advance()) {
+            ring.wait_full(turn);
+            step().multiply(sum, s > 0);
+            if constexpr (!is_int8<W>) wgmma_wait<1>();  // the products of the step before have ended
+            __syncwarp();                                // all lanes have read their place
+            if ((is_int8<W> || s > 0) && threadIdx.x % 32 == 0) ring.leave(is_int8<W> ? turn : last);
+            last = turn;
+        }
+        wgmma_wait<0>();
+        named_barrier_sync(1, ASKS);  // all have read the places: sums take their room
+        sums.store(sum);
+    }
+    // The sums of all blocks are there; and the launch before has ended, as the thread that asks has seen.
+    if (parts == 1) __syncthreads();
+    else cluster.sync();
+    if (threadIdx.x < ASKS) {
+        Columns<T> to{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4};
+        sums.template end<W>(to, tile, scale, has_residual ? residual : nullptr, gated);
+    }
+    if (parts > 1) cluster.sync();  // nobody ends while others may read his sums
+}
+// ANCHOR_END: wgmma

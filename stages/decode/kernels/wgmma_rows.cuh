@@ -1,0 +1,158 @@
+// What v8_wgmma is made of: a step of both operands in shared memory, its products, and the sums of a tile.
+#pragma once
+#include <cooperative_groups.h>
+
+#include "few_rows.cuh"
+#include "lab/halves.cuh"
+#include "lab/ptx/tensor_copy.cuh"
+#include "lab/ptx/wgmma.cuh"
+#include "lab/ring.cuh"
+
+#ifdef LAB_CLUSTERS
+namespace lab {
+
+template <int GROUPS> constexpr int MULTIPLIERS = 128 * GROUPS;  // threads that multiply
+constexpr int SPAN = 128;                                        // bytes of a row of a box, and of its swizzle
+
+constexpr int cmax(int a, int b) { return a > b ? a : b; }
+
+// ANCHOR: bytes
+// Bytes 0 and 1 of a word as the last digits of two halves, with others before them.
+__device__ __forceinline__ unsigned behind_digits(unsigned word, unsigned digits) {
+#ifdef LAB_EMULATOR
+    return (word & 0xffu) | (word & 0xff00u) << 8 | (digits & 0xff00ff00u);
+#else
+    return __byte_perm(word, digits, 0x5140);
+#endif
+}
+
+// Bytes 0 and 1 of a word, signed, as two halves. No conversion: a byte becomes the last digits of a number whose other digits are known.
+template <class T> __device__ __forceinline__ unsigned halves_of_bytes(unsigned word) {
+    using Two = typename TwoOf<T>::type;
+    auto difference = [](unsigned a, unsigned b) {
+        Two x, y;
+        memcpy(static_cast<void*>(&x), &a, sizeof a);
+        memcpy(static_cast<void*>(&y), &b, sizeof b);
+        x = __hsub2(x, y);
+        memcpy(&a, static_cast<void*>(&x), sizeof a);
+        return a;
+    };
+    if constexpr (is_f16<T>) {
+        // 1024 + 128 + the byte, for bit 7 is turned.
+        return difference(behind_digits(word, 0x64646464u) ^ 0x00800080u, 0x64806480u);
+    } else {
+        // Bit 7 of a bf16 is a digit of its exponent: 128 + (bits 0 to 6) less 128, or less 256 where the byte is negative.
+        unsigned both = behind_digits(word, 0x43434343u);
+        return difference(both & 0xff7fff7fu, both & 0xff80ff80u);
+    }
+}
+// ANCHOR_END: bytes
+
+// A step of both operands, at `place`: rows of W of a tile, 128 bytes of each, and behind them boxes of 64 columns of x.
+template <class T, class W, int ROWS, int GROUPS> struct Step {
+    static constexpr int M = 64 * GROUPS, DEEP = SPAN / sizeof(W), BOXES = sizeof(T) / sizeof(W);
+    static constexpr int OF_WEIGHTS = M * SPAN, OF_BOX = ROWS * SPAN, BYTES = OF_WEIGHTS + BOXES * OF_BOX;
+    unsigned char* place;
+
+    // One thread. W is [2, N, K] where it is gated, else [1, N, K].
+    __device__ __forceinline__ void ask_weights(const TensorMap& weight, int tile, int k, int gated, Mbarrier* full) const {
+        mbarrier_arrive_expect(full, BYTES);  // x is to come, too
+        int n = tile * (gated ? M / 2 : M);
+        tensor_load(place, weight, {k, n, 0}, full);
+        tensor_load(place + OF_WEIGHTS / 2, weight, {k, gated ? n : n + M / 2, gated ? 1 : 0}, full);
+    }
+    __device__ __forceinline__ void ask_x(const TensorMap& x, int k, Mbarrier* full) const {
+#pragma unroll
+        for (int b = 0; b < BOXES; ++b) tensor_load(place + OF_WEIGHTS + b * OF_BOX, x, {k + b * (DEEP / BOXES), 0}, full);
+    }
+
+    // sum = or += the products of this warpgroup's rows of W: of halves one group of wgmma, which goes on.
+    __device__ __forceinline__ void multiply(float (&sum)[ROWS / 2], bool adds) const {
+        const unsigned char* rows = place + threadIdx.x / 128 * 64 * SPAN;
+        if constexpr (is_int8<W>) {
+            int g = threadIdx.x % 32 / 4, row = threadIdx.x % 128 / 32 * 16 + g;
+            const unsigned char* own = rows + row * SPAN + threadIdx.x % 4 * 2;
+            constexpr int LOT = ROWS > 64 ? 1 : 2;  // fragments of a row at a time: the next ones are made while products read these
+            unsigned fragments[2][LOT][4];
+#pragma unroll
+            for (int k = 0; k < DEEP; k += 16 * LOT) {
+                auto& a = fragments[k / (16 * LOT) % 2];
+#pragma unroll
+                for (int j = 0; j < LOT; ++j) load_fragment(a[j], own + ((k + j * 16) ^ g * 16));
+                wgmma_fence();
+#pragma unroll
+                for (int j = 0; j < LOT; ++j) wgmma<T, ROWS>(sum, a[j], of_x(k + j * 16), adds || k + j > 0);
+                wgmma_commit();
+                if (k > 0) wgmma_wait<1>();  // the fragments that are made next are free
+            }
+            wgmma_wait<0>();
+        } else {
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < DEEP; k += 16)
+                wgmma<T, ROWS>(sum, advance(k_major<SPAN>(rows, 8 * SPAN), k * sizeof(W)), of_x(k), adds || k > 0);
+            wgmma_commit();
+        }
+    }
+
+  private:
+    // Sixteen columns of x, from column k of the step on.
+    __device__ __forceinline__ unsigned long long of_x(int k) const {
+        constexpr int OF_ONE = SPAN / sizeof(T);
+        return advance(k_major<SPAN>(place + OF_WEIGHTS + k / OF_ONE * OF_BOX, 8 * SPAN), k % OF_ONE * sizeof(T));
+    }
+    // Sixteen columns of rows g and g + 8 of int8: of each of two lots of eight this lane's two.
+    __device__ __forceinline__ static void load_fragment(unsigned (&a)[4], const unsigned char* own) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            a[i] = halves_of_bytes<T>(*reinterpret_cast<const unsigned short*>(own + i % 2 * 8 * SPAN + i / 2 * 8));
+    }
+};
+
+// The sums of a tile, those of each block of the cluster in its own shared memory: of each row of x its M rows of W. Rows are 4 banks
+// apart, so that the lanes of a fragment store to all banks.
+template <int ROWS, int GROUPS> struct TileSums {
+    static constexpr int M = 64 * GROUPS, ROW = M + 4, BYTES = ROWS * ROW * 4;
+    float* x;
+    cooperative_groups::cluster_group cluster;
+
+    __device__ __forceinline__ void store(const float (&sum)[ROWS / 2]) const {
+        int first = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, r = threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < ROWS / 2; ++i) x[(i / 4 * 8 + r + i % 2) * ROW + first + i % 4 / 2 * 8] = sum[i];
+    }
+
+    // Of row r of x: four neighbouring rows of W, those of all blocks added up, in their order.
+    __device__ __forceinline__ float4 all(int r, int i) const {
+        float4 sum = {};
+        for (int block = 0; block < int(cluster.num_blocks()); ++block) {
+            float4 part = *reinterpret_cast<const float4*>(cluster.map_shared_rank(x, block) + r * ROW + i);
+            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+        }
+        return sum;
+    }
+
+    // This block's share of the tile's cells of y, four neighbours a thread.
+    template <class W, class T>
+    __device__ __forceinline__ void end(const Columns<T>& to, int tile, const float* scale, const T* residual, int gated) const {
+        constexpr int THREADS = MULTIPLIERS<GROUPS>;
+        int wide = gated ? M / 2 : M, parts = cluster.num_blocks();
+        for (int e = cluster.block_rank() * THREADS + threadIdx.x; e < to.R * wide / 4; e += parts * THREADS) {
+            int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = tile * wide + i;
+            if (n >= to.N) continue;
+            float4 first = all(r, i), second = gated ? all(r, i + M / 2) : float4{};
+            float cell[4] = {first.x, first.y, first.z, first.w}, up[4] = {second.x, second.y, second.z, second.w};
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                int own = min(n + c, to.N - 1);
+                cell[c] *= scale_of<W>(scale, own);
+                if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * scale_of<W>(scale, to.N + own);
+                if (residual) cell[c] += to_math(residual[1ll * r * to.N + own]);
+            }
+            to.store_four(r, n, cell);
+        }
+    }
+};
+
+}  // namespace lab
+#endif

@@ -1,0 +1,141 @@
+//! The launch of `kernels/v8_wgmma.cu`.
+
+use lab_device::{DType, Device};
+use lab_harness::plan::Slot;
+use lab_harness::tiling::candidates;
+use lab_harness::{Error, Operand, Plan, Tiling, arguments};
+
+use crate::few_rows::{FewRows, Way};
+
+/// The most rows of x.
+pub(crate) const MOST_ROWS: usize = 128;
+
+/// Bytes that a row of a box has.
+const SPAN: usize = 128;
+
+/// Bytes of the places of all blocks of a multiprocessor, with room for barriers.
+const ROOM: usize = 220 << 10;
+
+/// How the kernel is instantiated, and launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tiles {
+    /// Rows of x of a place.
+    rows: usize,
+    /// Warpgroups of a block, of 64 rows of W each.
+    groups: usize,
+    /// Blocks of a multiprocessor.
+    blocks: usize,
+    /// Steps in a block's shared memory.
+    places: usize,
+}
+
+impl Tiles {
+    /// With W of the type of x, or of int8.
+    fn new(rows: usize, int8: bool, [groups, blocks]: [usize; 2]) -> Self {
+        let rows = rows.next_power_of_two().max(16);
+        let of_step = (64 * groups + rows * if int8 { 2 } else { 1 }) * SPAN;
+        Self { rows, groups, blocks, places: (ROOM / blocks / of_step).max(1) }
+    }
+
+    /// Those in use.
+    fn usual(rows: usize, int8: bool) -> Self {
+        // The sums of more rows of x, and the halves made of int8, take the registers of a second block.
+        Self::new(rows, int8, [2, if int8 && rows > 64 { 1 } else { 2 }])
+    }
+
+    /// The kernel's name.
+    fn name(&self, t: &str, w: &str) -> String {
+        let Self { rows, groups, blocks, places } = self;
+        format!("few_rows_wgmma<{t}, {w}, {rows}, {groups}, {places}, {blocks}>")
+    }
+}
+
+/// What `lab tune` tries: warpgroups of a block, blocks of a multiprocessor, and blocks that share k; 0 is as many as fit.
+const NAMES: [&str; 3] = ["GROUPS", "BLOCKS", "PARTS"];
+
+/// The tilings of so many rows, the one in use first.
+pub(crate) fn tilings(rows: usize, int8: bool) -> Vec<Tiling> {
+    let Tiles { groups, blocks, .. } = Tiles::usual(rows, int8);
+    let values: [&[usize]; 3] = [&[2, 3, 4], &[1, 2], &[0, 1, 2, 3, 4, 6, 8]];
+    candidates(&NAMES, [groups, blocks, 0], values, |tiling| {
+        let [groups, blocks] = [tiling.get("GROUPS"), tiling.get("BLOCKS")];
+        let tiles = Tiles::new(rows, int8, [groups, blocks]);
+        // Sums of a thread and fragments of int8, in the registers that so many threads leave.
+        let registers = 32 + tiles.rows / 2 + if int8 { 16 } else { 0 };
+        (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1
+    })
+}
+
+impl FewRows<'_> {
+    /// Whether [`Way::Wgmma`] takes such rows, of halves.
+    pub(crate) fn takes_wgmma(device: &Device, rows: usize) -> bool {
+        rows <= MOST_ROWS && Way::Wgmma.source().runs_on(&device.facts().arch)
+    }
+
+    /// Adds the launch with one of [`tilings`]; y.
+    ///
+    /// # Errors
+    /// As [`FewRows::add`]; it is none of these.
+    pub(crate) fn add_tiled(&self, plan: &mut Plan, tiling: &Tiling) -> Result<Slot, Error> {
+        if self.check(plan.device())? != Way::Wgmma
+            || !tilings(self.rows, self.scale.is_some()).contains(tiling)
+        {
+            return Err(Error::bad("tiling of few_rows", "one of those that it lists", tiling));
+        }
+        self.add_wgmma(plan, Some(tiling))
+    }
+
+    /// Adds the launch of what fits [`Way::Wgmma`]; y.
+    pub(crate) fn add_wgmma(
+        &self,
+        plan: &mut Plan,
+        tiling: Option<&Tiling>,
+    ) -> Result<Slot, Error> {
+        let Self { dtype, rows, n, k, gated, parts, .. } = *self;
+        let int8 = self.scale.is_some();
+        let of_weight = if int8 { DType::I8 } else { dtype };
+        let tiles = match tiling {
+            None => Tiles::usual(rows, int8),
+            Some(tiling) => Tiles::new(rows, int8, [tiling.get("GROUPS"), tiling.get("BLOCKS")]),
+        };
+        let device = plan.device();
+        let usual = Tiles::usual(rows, int8).name(dtype.cpp(), of_weight.cpp());
+        let name = tiles.name(dtype.cpp(), of_weight.cpp());
+        let kernel = device.instantiate(Way::Wgmma.source(), &name, &usual)?;
+
+        let high = 64 * tiles.groups;
+        let across = n.div_ceil(if gated { high / 2 } else { high });
+        let steps = (k * of_weight.size()).div_ceil(SPAN);
+        let share = match tiling.map(|tiling| tiling.get("PARTS")) {
+            None | Some(0) => {
+                // Two blocks a multiprocessor, but clusters of many do not fit everywhere. Rows of x have no say: each has the same bits
+                // among any others.
+                let fit = device.facts().multiprocessors as usize * 7 / 4;
+                let fits = |parts: &usize| across * parts <= fit && *parts <= steps;
+                [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+            }
+            Some(parts) => parts.min(steps),
+        };
+        let launch = kernel.grid([(across * share) as u32, 1, 1])?.cluster(share as u32);
+
+        let several = if gated { 2 } else { 1 };
+        let map = Operand::new(of_weight, [n, k]).several(several).loaded(high / 2)?;
+        let weight = self.weight.loaded_by(map);
+        let x = self.x.loaded_by(Operand::new(dtype, [rows, k]).loaded(tiles.rows)?);
+        let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * n));
+        let has_residual = self.added.is_some();
+        let residual = self.added.unwrap_or_else(|| plan.scratch(dtype, 1));
+        let begin = |part: usize| parts.get(part).copied().unwrap_or(n);
+        let [p1, p2, p3, p4] = [0, 1, 2, 3].map(begin);
+        let scale = self.scale.unwrap_or_else(|| plan.scratch(DType::F32, 1));
+        let bias = self.gates.map_or_else(|| plan.scratch(dtype, 1), |gates| gates.bias);
+        let to = self.gates.map_or_else(|| plan.scratch(DType::F32, 1), |gates| gates.to);
+        let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
+        let all = arguments![
+            weight: weight, x: x, scale, bias, residual, y, gates: to, R: rows, N: n, K: k,
+            has_residual, gated, heads, cap, p1, p2, p3, p4
+        ];
+        plan.launch(&kernel, launch.overlap_previous(), all)?;
+        Ok(y)
+    }
+}
