@@ -5,6 +5,7 @@
 #include "lab/halves.cuh"
 #include "lab/pack.cuh"
 #include "lab/ptx/load_once.cuh"
+#include "lab/ptx/prmt.cuh"
 #include "lab/quick.cuh"
 #include "lab/reduce.cuh"
 
@@ -22,6 +23,21 @@ __device__ __forceinline__ float signed_byte(unsigned word, int i) {
     return __uint_as_float(0x4b000000u | u) - 8388736.0f;  // 2²³ + 128
 }
 // ANCHOR_END: signed_byte
+
+// ANCHOR: two_bytes
+// Bytes 2 i and 2 i + 1 of a word as two halves, exactly. Of f16 a byte u, its sign bit turned, becomes the last digits of 1024. A bf16 has
+// a digit too few for that: there the seven lower bits m are digits of 128, and the sign bit makes another 128 a 256. 128 + m - 256 is
+// what a byte with sign stands for.
+template <class T> __device__ __forceinline__ unsigned two_bytes(unsigned word, int i) {
+    unsigned selector = i == 0 ? 0x4140 : 0x4342;  // a byte of the word, one of the constant, twice
+    if constexpr (is_f16<T>) {
+        return subtract_halves<T>(permute_bytes(word ^ 0x80808080u, 0x64646464u, selector), 0x64806480u);
+    } else {
+        unsigned both = permute_bytes(word, 0x43434343u, selector);
+        return subtract_halves<T>(both & 0xff7fff7fu, both & 0xff80ff80u);
+    }
+}
+// ANCHOR_END: two_bytes
 
 // 16 bytes of W as floats.
 template <class W> __device__ __forceinline__ void widen(float (&v)[OF_PACK<W>], const uint4& raw) {

@@ -10,7 +10,6 @@
 #pragma once
 #include "few_rows.cuh"
 #include "lab/halves.cuh"
-#include "lab/ptx/prmt.cuh"
 
 namespace lab {
 
@@ -18,21 +17,6 @@ constexpr int WARPS = 8, THREADS = 32 * WARPS, HIGH = 16;  // rows of W of a til
 
 // Columns of y of a tile.
 __device__ __forceinline__ int wide_of(int gated) { return gated ? HIGH / 2 : HIGH; }
-
-// ANCHOR: two_bytes
-// Bytes 2 i and 2 i + 1 of a word as two halves, exactly. Of f16 a byte u, its sign bit turned, becomes the last digits of 1024. A bf16 has
-// a digit too few for that: there the seven lower bits m are digits of 128, and the sign bit makes another 128 a 256. 128 + m - 256 is
-// what a byte with sign stands for.
-template <class T> __device__ __forceinline__ unsigned two_bytes(unsigned word, int i) {
-    unsigned selector = i == 0 ? 0x4140 : 0x4342;  // a byte of the word, one of the constant, twice
-    if constexpr (is_f16<T>) {
-        return subtract_halves<T>(permute_bytes(word ^ 0x80808080u, 0x64646464u, selector), 0x64806480u);
-    } else {
-        unsigned both = permute_bytes(word, 0x43434343u, selector);
-        return subtract_halves<T>(both & 0xff7fff7fu, both & 0xff80ff80u);
-    }
-}
-// ANCHOR_END: two_bytes
 
 // Two elements of a pack, from element 2 i on, as a fragment has them.
 template <class T, class W> __device__ __forceinline__ unsigned two_of(const unsigned (&words)[4], int i) {

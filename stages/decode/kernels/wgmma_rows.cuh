@@ -3,7 +3,6 @@
 #include <cooperative_groups.h>
 
 #include "few_rows.cuh"
-#include "lab/halves.cuh"
 #include "lab/ptx/tensor_copy.cuh"
 #include "lab/ptx/wgmma.cuh"
 #include "lab/ring.cuh"
@@ -17,37 +16,6 @@ constexpr int SPAN = 128;                                        // bytes of a r
 constexpr int cmax(int a, int b) { return a > b ? a : b; }
 
 // ANCHOR: bytes
-// Bytes 0 and 1 of a word as the last digits of two halves, with others before them.
-__device__ __forceinline__ unsigned behind_digits(unsigned word, unsigned digits) {
-#ifdef LAB_EMULATOR
-    return (word & 0xffu) | (word & 0xff00u) << 8 | (digits & 0xff00ff00u);
-#else
-    return __byte_perm(word, digits, 0x5140);
-#endif
-}
-
-// Bytes 0 and 1 of a word, signed, as two halves. No conversion: a byte becomes the last digits of a number whose other digits are known.
-template <class T> __device__ __forceinline__ unsigned halves_of_bytes(unsigned word) {
-    using Two = typename TwoOf<T>::type;
-    auto difference = [](unsigned a, unsigned b) {
-        Two x, y;
-        memcpy(static_cast<void*>(&x), &a, sizeof a);
-        memcpy(static_cast<void*>(&y), &b, sizeof b);
-        x = __hsub2(x, y);
-        memcpy(&a, static_cast<void*>(&x), sizeof a);
-        return a;
-    };
-    if constexpr (is_f16<T>) {
-        // 1024 + 128 + the byte, for bit 7 is turned.
-        return difference(behind_digits(word, 0x64646464u) ^ 0x00800080u, 0x64806480u);
-    } else {
-        // Bit 7 of a bf16 is a digit of its exponent: 128 + (bits 0 to 6) less 128, or less 256 where the byte is negative.
-        unsigned both = behind_digits(word, 0x43434343u);
-        return difference(both & 0xff7fff7fu, both & 0xff80ff80u);
-    }
-}
-// ANCHOR_END: bytes
-
 // A step of both operands, at `place`: rows of W of a tile, 128 bytes of each, and behind them boxes of 64 columns of x.
 template <class T, class W, int ROWS, int GROUPS> struct Step {
     static constexpr int M = 64 * GROUPS, DEEP = SPAN / sizeof(W), BOXES = sizeof(T) / sizeof(W);
@@ -105,7 +73,7 @@ template <class T, class W, int ROWS, int GROUPS> struct Step {
     __device__ __forceinline__ static void load_fragment(unsigned (&a)[4], const unsigned char* own) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            a[i] = halves_of_bytes<T>(*reinterpret_cast<const unsigned short*>(own + i % 2 * 8 * SPAN + i / 2 * 8));
+            a[i] = two_bytes<T>(*reinterpret_cast<const unsigned short*>(own + i % 2 * 8 * SPAN + i / 2 * 8), 0);
     }
 };
 

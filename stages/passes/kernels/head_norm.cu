@@ -17,6 +17,7 @@
 // [B S, NH D]; ogate, dogate: the same, with rows `ogate_stride` and `dogate_stride` apart; weight: [NH D];
 // partial: blocks x [NH D].
 #include "lab/quick.cuh"
+#include "lab/ptx/grid_dependency.cuh"
 #include "strip.cuh"
 
 using namespace lab;
@@ -44,10 +45,12 @@ template <int LANES, class Row> __device__ __forceinline__ float normalize(Row& 
 // ANCHOR: forward
 template <class T, int LANES, int PACKS, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
-    head_norm(const T* __restrict__ h, const T* __restrict__ ogate, const T* __restrict__ weight,
+    head_norm(const T* h, const T* ogate, const T* __restrict__ weight,
               T* __restrict__ out, int rows, int positions, int heads, int width, long long h_batch,
               long long h_position, long long h_head, long long ogate_stride, float eps) {
     using Row = Strip<T, LANES, PACKS, N>;
+    griddep_wait();               // h is what the launch before writes
+    griddep_launch_dependents();  // a product behind this may ask for its weights
     int r = blockIdx.x * Row::ROWS + Row::row(), inside = r < rows ? width : 0, first = blockIdx.y * width;
     Row n, o, w;
     n.load(h + head_of_row(r, positions, h_batch, h_position, h_head), inside);

@@ -13,6 +13,7 @@
 // the way back a block has many rows, and its lanes keep the sums of dw: one partial row a block.
 //
 // x, added, sum, y, dy, residual, dx: rows x width; weight: width; rstd: rows; partial: blocks x width.
+#include "lab/ptx/grid_dependency.cuh"
 #include "strip.cuh"
 
 using namespace lab;
@@ -20,10 +21,12 @@ using namespace lab;
 // ANCHOR: forward
 template <class T, int LANES, int PACKS, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
-    rms_norm(const T* __restrict__ x, const T* __restrict__ added, const T* __restrict__ weight,
+    rms_norm(const T* x, const T* added, const T* __restrict__ weight,
              T* __restrict__ sum, T* __restrict__ y, float* __restrict__ rstd, long long rows, int width,
              float eps, bool has_added, bool centered) {
     using Row = Strip<T, LANES, PACKS, N>;
+    griddep_wait();               // x is what the launch before writes
+    griddep_launch_dependents();  // a product behind this may ask for its weights
     long long r = blockIdx.x * 1ll * Row::ROWS + Row::row(), at = r * width;
     int inside = r < rows ? width : 0;
     Row s;

@@ -141,7 +141,7 @@ impl GatedHeadNorm {
         let strip = holding_a_row(plan, &kernels::HEAD_NORM, "head_norm", dtype, [width, pack])?;
         let out = self.out.unwrap_or_else(|| plan.scratch(dtype, self.all()));
         let rows = self.rows();
-        let launch = strip.launch(rows, heads)?;
+        let launch = strip.launch(rows, heads)?.overlap_previous();
         let [h_batch, h_position, h_head] = self.layout.strides([positions, heads, width]);
         let all = arguments![
             h,

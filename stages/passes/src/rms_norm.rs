@@ -115,7 +115,7 @@ impl RmsNorm {
         let rstd = plan.scratch(DType::F32, rows);
         let stream = added.map(|_| self.sum.unwrap_or_else(|| plan.scratch(dtype, rows * width)));
         let sum = stream.unwrap_or_else(|| untouched(plan, dtype));
-        let launch = strip.launch(rows, 1)?;
+        let launch = strip.launch(rows, 1)?.overlap_previous();
         let has_added = added.is_some();
         let all = arguments![
             x, added: added.unwrap_or(x), weight, sum, y, rstd, rows, width, eps, has_added, centered
