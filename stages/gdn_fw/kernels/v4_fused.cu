@@ -40,7 +40,7 @@ template <class T, int KEY, int GROUPS> struct Block {
     static constexpr int PLACES = ROOM<KEY>, SOLVERS = 3 - GROUPS;
     Shared<T, KEY, GROUPS>& shared;
     Barriers<PLACES, GROUPS>& barriers;
-    int head, value, chunks, S;
+    int head, key_head, value, chunks, S;  // key_head: of Q and K
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
@@ -60,14 +60,14 @@ template <class T, int KEY, int GROUPS> struct Block {
     }
 
     // Asks for a chunk, once its place is empty; one thread.
-    __device__ __forceinline__ void ask(const TensorMap& q, const TensorMap& k, int chunk, Turn<PLACES> turn, int group) const {
+    __device__ __forceinline__ void ask(const TensorMap& q, const TensorMap& k, int chunk, Turn<PLACES> turn) const {
         if (chunk >= chunks) return;
         auto& place = shared.places[turn.place];
         auto* full = &barriers.places.full[turn.place];
         barriers.places.wait_empty(turn);
         mbarrier_arrive_expect(full, 2 * place.q.BYTES);
-        place.k.load(k, 0, chunk, head / group, full);
-        place.q.load(q, 0, chunk, head / group, full);
+        place.k.load(k, 0, chunk, key_head, full);
+        place.q.load(q, 0, chunk, key_head, full);
     }
 
     // ANCHOR: roles
@@ -109,7 +109,7 @@ template <class T, int KEY, int GROUPS> struct Block {
 
     // A warpgroup: h of 64 columns of V, and their state.
     __device__ __forceinline__ void walk(Walker<T, KEY>& walker, const TensorMap& q, const TensorMap& k, const TensorMap& v,
-                                         const TensorMap& h, int heads_together, float scale) const {
+                                         const TensorMap& h, float scale) const {
         int group = threadIdx.x / 128, column = value + group * PANEL;
         bool asks = threadIdx.x % 128 == 0;
         Turn<PLACES> turn;
@@ -121,14 +121,14 @@ template <class T, int KEY, int GROUPS> struct Block {
         };
         if (asks) bring(0), bring(1);
         for (int chunk = 0; chunk < PLACES - 1; ++chunk, turn.advance())
-            if (threadIdx.x == 0) ask(q, k, chunk, turn, heads_together);
+            if (threadIdx.x == 0) ask(q, k, chunk, turn);
         turn = {};
         for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
             auto& place = shared.places[turn.place];
             T* values = shared.v[group][chunk % 2].panel[0];
             barriers.places.wait_full(turn);
             walker.read_state(place);
-            if (threadIdx.x == 0) ask(q, k, chunk + PLACES - 1, {turn.place > 0 ? turn.place - 1 : PLACES - 1, turn.parity ^ (turn.place > 0)}, heads_together);
+            if (threadIdx.x == 0) ask(q, k, chunk + PLACES - 1, {turn.place > 0 ? turn.place - 1 : PLACES - 1, turn.parity ^ (turn.place > 0)});
             if (asks && chunk > 0) {
                 bulk_wait_read<0>();  // h of the chunk before has left its place
                 bring(chunk + 1);
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(FUSED_THREADS, 1)
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Barriers<ROOM<KEY>, GROUPS> barriers;
     int head = blockIdx.x / slices, value = blockIdx.x % slices * GROUPS * PANEL;
-    Block<T, KEY, GROUPS> block{*reinterpret_cast<Shared<T, KEY, GROUPS>*>(memory), barriers, head, value, chunks, S};
+    Block<T, KEY, GROUPS> block{*reinterpret_cast<Shared<T, KEY, GROUPS>*>(memory), barriers, head, head / group, value, chunks, S};
     if (threadIdx.x == 0) block.init();
     block.clear();
     __syncthreads();  // nobody waits at a barrier that is not there, or writes weights where zeros are to come
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(FUSED_THREADS, 1)
         registers_increase<Registers<GROUPS>::WALK>();
         Walker<T, KEY> walker;
         walker.begin(given ? C0 + cells : nullptr, value, dhqk, dhhv);
-        block.walk(walker, q, k, v, h, group, scale);
+        block.walk(walker, q, k, v, h, scale);
         if (wanted) walker.end(CN + cells, value, dhqk, dhhv);
     } else {
         registers_decrease<Registers<GROUPS>::SOLVE>();

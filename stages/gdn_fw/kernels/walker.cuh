@@ -56,10 +56,17 @@ template <class T, int KEY> class Walker {
     // ANCHOR_END: read_both
 
     // ANCHOR: solve
-    // R, once the first of these is there; then U, which is rounded, and times what is left of it behind the chunk.
+    // What is left of the state, while these are made. Then R, and U, which is rounded, and times what is left of it behind the chunk.
     __device__ __forceinline__ void solve(const Solved<T, KEY>& place, const T* v, float scale) {
         int column = threadIdx.x / 32 % 4 * 16;
         const Decays& decays = place.decays;
+        float kept = decays.read[CHUNK - 1];
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) state[n] *= kept;
+        if (kept == 0) {
+#pragma unroll
+            for (int n = 0; n < KEY / 2; ++n) state[n] = 0;  // also of ∞
+        }
         wgmma_wait<0>();
 #pragma unroll
         for (int j = 0; j < CHUNK; j += 16) {
@@ -75,9 +82,6 @@ template <class T, int KEY> class Walker {
         }
         wgmma_fence();
         weigh(sum, left, place.inverse, false);
-        float kept = decays.read[CHUNK - 1];
-#pragma unroll
-        for (int n = 0; n < KEY / 2; ++n) state[n] = keep(kept, state[n]);
 #pragma unroll
         for (int n = 0; n < CHUNK / 2; n += 2) {
             float2 read = own_pair(decays.read, n / 8 * 16, n / 2 % 4);

@@ -393,8 +393,8 @@ impl Version for FusedDelta {
         };
         let [of_keys, of_values] = [panels(dhqk, b * nkv)?, panels(dhhv, b * nh)?];
         let scope = Scope::new()
-            .with(arguments![q: q.loaded_by(of_keys.clone()), k: k.loaded_by(of_keys)])
-            .with(arguments![v: v.loaded_by(of_values.clone()), h: h.stored_by(of_values)])
+            .with(arguments![q: q.loaded_by(of_keys), k: k.loaded_by(of_keys)])
+            .with(arguments![v: v.loaded_by(of_values), h: h.stored_by(of_values)])
             .with(arguments![g, beta, C0: c0, CN: c_n, given, wanted])
             .with(arguments![chunks: s.div_ceil(CHUNK), S: s, dhqk, dhhv, group, slices, scale]);
         let kernel = plan.device().load(instance)?;
