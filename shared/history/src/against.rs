@@ -201,14 +201,14 @@ impl Pass {
     fn caption(&self) -> &'static str {
         match self.file {
             "forward" => {
-                "The forward pass over the length of a text. Left: time. Right: device memory that is allocated beyond \
-                 the inputs, results included."
+                "The forward pass over the length of a text: its time, and the device memory that it allocates beyond its inputs, \
+                 results included."
             }
             "gradients" => {
-                "The forward pass and all gradients. Below some 4,096 positions the library's time is mostly the host's."
+                "The forward pass and all gradients: the same. Below some 4,096 positions the library's time is mostly the host's."
             }
             _ => {
-                "One token behind a text. Left: time. Right: what is kept from token to token, by its sizes: the cache of keys and \
+                "One token behind a text: its time, and what is kept from token to token, by its sizes: the cache of keys and \
                  values, or the state."
             }
         }
