@@ -85,7 +85,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             &all,
             record.as_deref().zip(arguments.commit.as_deref()),
         ),
-        (None, Some(record)) => compare::with_record(common, record, &forms, &operands, &all),
+        (None, Some(record)) => {
+            let is_whole = arguments.only.is_empty();
+            compare::with_record(common, record, &forms, &operands, &all, is_whole)
+        }
     }
 }
 
