@@ -6,13 +6,42 @@ namespace emu {
 namespace ptx {
 // ---- halves: computed in f32 and rounded once ---------------------------------------------------
 struct F16 {
+    static constexpr uint16_t EXPONENT = 0x7c00;
     static __forceinline__ float widen(uint16_t bits) { return f16_to_f32(bits); }
     static __forceinline__ uint16_t narrow(float v) { return f32_to_f16(v); }
 };
 struct BF16 {
+    static constexpr uint16_t EXPONENT = 0x7f80;
     static __forceinline__ float widen(uint16_t bits) { return bf16_to_f32(bits); }
     static __forceinline__ uint16_t narrow(float v) { return f32_to_bf16(v); }
 };
+// `.ftz`: a subnormal number is a zero of its sign, as operand and as result.
+__forceinline__ float flushed(float v) { return ::fabsf(v) < 0x1p-126f ? std::copysign(0.0f, v) : v; }
+template <class H> struct Flushed {
+    static __forceinline__ uint16_t flushed(uint16_t bits) {
+        return bits & H::EXPONENT ? bits : uint16_t(bits & 0x8000);
+    }
+    static __forceinline__ float widen(uint16_t bits) { return H::widen(flushed(bits)); }
+    static __forceinline__ uint16_t narrow(float v) { return flushed(H::narrow(v)); }
+};
+// The nearest number that is not beyond `exact`: towards zero (0), down (-1), up (1).
+template <class H> __forceinline__ uint16_t directed(float exact, int direction) {
+    uint16_t near = H::narrow(exact);
+    float got = H::widen(near);
+    bool is_beyond = direction == 0 ? ::fabsf(got) > ::fabsf(exact) : direction < 0 ? got > exact : got < exact;
+    if (!is_beyond) return near;
+    bool is_negative = near & 0x8000, grows = direction != 0 && (direction < 0) == is_negative;
+    if (!(near & 0x7fff)) return direction < 0 ? 0x8001 : 1;
+    return uint16_t(grows ? near + 1 : near - 1);
+}
+// A number as f64, a whole one that has more bits than that rounded to odd: rounding on rounds only once.
+template <class T> __forceinline__ double odd_f64(T v) {
+    if constexpr (std::is_integral<T>::value && sizeof(T) == 8) {
+        uint64_t all = v < 0 ? 0 - uint64_t(v) : uint64_t(v);
+        if (all >> 53) all = (all & ~uint64_t(0x7ff)) | (all & 0x7ff ? 0x800 : 0);
+        return v < 0 ? -double(all) : double(all);
+    } else return double(v);
+}
 __forceinline__ uint16_t half_of(uint32_t both, int n) { return uint16_t(both >> (16 * n)); }
 // `f` of one half (uint16_t), or of both (uint32_t).
 template <class H, class F> __forceinline__ uint16_t halves(F f, uint16_t a) { return H::narrow(f(H::widen(a))); }
@@ -28,7 +57,10 @@ template <class H, class F, class... W> __forceinline__ uint32_t halves(F f, uin
 }
 struct Sum { __forceinline__ float operator()(float a, float b) const { return a + b; } };
 struct Difference { __forceinline__ float operator()(float a, float b) const { return a - b; } };
-struct Product { __forceinline__ float operator()(float a, float b) const { return a * b; } };
+// By way of f64: a product of two bf16 may be subnormal in f32, and would be rounded twice.
+struct Product { __forceinline__ float operator()(float a, float b) const { return f64_to_f32_odd(double(a) * b); } };
+struct Negative { __forceinline__ float operator()(float a) const { return -a; } };
+struct Magnitude { __forceinline__ float operator()(float a) const { return ::fabsf(a); } };
 struct Fused {
     __forceinline__ float operator()(float a, float b, float c) const { return f64_to_f32_odd(fma_odd(a, b, c)); }
 };

@@ -57,11 +57,10 @@ impl Call<'_> {
             }
             ("f16" | "bf16", way) => {
                 let format = half_format(to)?;
-                let cpp = if *to == "f16" { "__half" } else { "__nv_bfloat16" };
                 // Rounded once: by way of f64, and of f32 rounded to odd.
                 let exact = match value_type {
                     "float" => value,
-                    _ => format!("::emu::f64_to_f32_odd(double({value}))"),
+                    _ => format!("::emu::f64_to_f32_odd(::emu::ptx::odd_f64({value}))"),
                 };
                 let whole = whole_way(way);
                 let exact = match whole {
@@ -72,11 +71,11 @@ impl Call<'_> {
                 let exact = finished(exact, "float");
                 match way {
                     Some("rn") | None => format!("::emu::ptx::{format}::narrow({exact})"),
-                    // Of a header that a module includes, and others' programs perhaps not.
-                    Some("rz" | "rm" | "rp") if !self.text.is_module => return None,
-                    Some("rz") => format!("::emu::directed<{cpp}>({exact}, 0).__x"),
-                    Some("rm") => format!("::emu::directed<{cpp}>({exact}, -1).__x"),
-                    Some("rp") => format!("::emu::directed<{cpp}>({exact}, 1).__x"),
+                    Some("rz") => format!("::emu::ptx::directed<::emu::ptx::{format}>({exact}, 0)"),
+                    Some("rm") => {
+                        format!("::emu::ptx::directed<::emu::ptx::{format}>({exact}, -1)")
+                    }
+                    Some("rp") => format!("::emu::ptx::directed<::emu::ptx::{format}>({exact}, 1)"),
                     Some(_) => format!("::emu::ptx::{format}::narrow({exact})"),
                 }
             }
@@ -112,7 +111,7 @@ impl Call<'_> {
             (_, None) => format!("{}({value})", to_type.cpp),
             _ => return None,
         };
-        self.write(0, &done)
+        self.write_real(0, &done, to_type.cpp)
     }
 
     /// Two numbers in one register; the first operand is the upper one. The outer `None`: no such pair.

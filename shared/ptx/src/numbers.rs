@@ -6,7 +6,7 @@ use crate::text::{Call, Type, block, of_type};
 /// Types of 16-bit real numbers, and of two of them.
 pub(crate) const HALVES: [&str; 4] = ["f16", "bf16", "f16x2", "bf16x2"];
 
-/// What has the bits of such a type in C++.
+/// What reads and writes the bits of such a type in C++.
 pub(crate) fn half_format(name: &str) -> Option<&'static str> {
     match name {
         "f16" | "f16x2" => Some("F16"),
@@ -15,7 +15,8 @@ pub(crate) fn half_format(name: &str) -> Option<&'static str> {
     }
 }
 
-/// What changes no result here: a rounding that is the usual one, less exact functions, hints.
+/// What needs no code of its own: a rounding that is the usual one, less exact functions, hints, and `.ftz`, which operands and
+/// results are read and written by ([`Call::read`], [`Call::write_real`]).
 const USUAL: [&str; 6] = ["rn", "ftz", "approx", "full", "wrap", "sync"];
 
 impl Call<'_> {
@@ -54,8 +55,9 @@ impl Call<'_> {
             ("slct", 4) => {
                 let [.., of, by] = self.words else { return None };
                 let (cpp, by) = (of_type(of)?.cpp, of_type(by)?.cpp);
-                let [a, b, c] = [self.read(1, cpp)?, self.read(2, cpp)?, self.read(3, by)?];
-                self.write(0, &format!("({c} >= 0 ? {a} : {b})"))
+                // `.ftz` is about the one that decides.
+                let [a, b] = [self.read_as_it_is(1, cpp)?, self.read_as_it_is(2, cpp)?];
+                self.write(0, &format!("({} >= 0 ? {a} : {b})", self.read(3, by)?))
             }
             ("mad" | "madc", 4) if self.has("cc") || self.words[0] == "madc" => {
                 self.carried_product()
@@ -136,7 +138,7 @@ impl Call<'_> {
             ("fma" | "mad", 4) if usual => {
                 let cpp = self.own_type().filter(Type::is_real)?.cpp;
                 let [a, b, c] = [self.read(1, cpp)?, self.read(2, cpp)?, self.read(3, cpp)?];
-                self.write(0, &format!("std::fma({a}, {b}, {c})"))
+                self.write_real(0, &format!("std::fma({a}, {b}, {c})"), cpp)
             }
             ("bfind", 2) => {
                 let (cpp, shift) = (self.own_type()?.cpp, self.has("shiftamt"));
@@ -166,10 +168,16 @@ impl Call<'_> {
         self.words.last().is_some_and(|name| HALVES.contains(name))
     }
 
+    /// Such a format, with `.ftz` one in which subnormal numbers are zeros of their sign.
+    fn own_half_format(&self, name: &str) -> Option<String> {
+        let format = format!("::emu::ptx::{}", half_format(name)?);
+        Some(if self.has("ftz") { format!("::emu::ptx::Flushed<{format}>") } else { format })
+    }
+
     fn of_two(&self, function: &str) -> Option<String> {
         let cpp = self.own_type()?.cpp;
         let [a, b] = [self.read(1, cpp)?, self.read(2, cpp)?];
-        self.write(0, &format!("::emu::ptx::{function}<{cpp}>({a}, {b})"))
+        self.write_real(0, &format!("::emu::ptx::{function}<{cpp}>({a}, {b})"), cpp)
     }
 
     /// `add.cc`, `addc`, `addc.cc` and those of differences.
@@ -231,7 +239,8 @@ impl Call<'_> {
         };
         let done = format!("::emu::rounded({mode}, {function}, {})", values.join(", "));
         let is_saturated = self.has("sat");
-        self.write(0, &if is_saturated { format!("::emu::ptx::saturated({done})") } else { done })
+        let done = if is_saturated { format!("::emu::ptx::saturated({done})") } else { done };
+        self.write_real(0, &done, cpp)
     }
 
     /// `min` and `max` of real numbers.
@@ -249,7 +258,7 @@ impl Call<'_> {
     /// Of halves, one or two in a register.
     fn of_halves(&self) -> Option<String> {
         let name = *self.words.last()?;
-        let (format, cpp) = (half_format(name)?, of_type(name)?.cpp);
+        let (format, cpp) = (self.own_half_format(name)?, of_type(name)?.cpp);
         let middle = &self.words[1..self.words.len() - 1];
         let usual = |more: &[&str]| {
             middle.iter().all(|w| ["rn", "ftz", "approx"].contains(w) || more.contains(w))
@@ -265,6 +274,8 @@ impl Call<'_> {
             ("max", 3) if usual(&["NaN"]) => "GreatestOrNan",
             ("ex2", 2) if usual(&[]) => "PowerOfTwo",
             ("tanh", 2) if usual(&[]) => "HyperbolicTangent",
+            ("neg", 2) if self.has("ftz") => "Negative",
+            ("abs", 2) if self.has("ftz") => "Magnitude",
             ("neg" | "abs", 2) if usual(&[]) => {
                 let both = if cpp == "uint32_t" { "0x80008000u" } else { "0x8000u" };
                 let sign = if self.words[0] == "neg" { "^ " } else { "& ~" };
@@ -276,7 +287,7 @@ impl Call<'_> {
         let values = (1..self.operands.len()).map(|n| self.read(n, cpp));
         let values = values.collect::<Option<Vec<_>>>()?.join(", ");
         let call = |function: &str, values: &str| {
-            format!("::emu::ptx::halves<::emu::ptx::{format}>({function}, {values})")
+            format!("::emu::ptx::halves<{format}>({function}, {values})")
         };
         let mut done = call(&format!("::emu::ptx::{function}{{}}"), &values);
         if self.has("relu") {
@@ -356,7 +367,9 @@ impl Call<'_> {
         let cpp = of_type(name)?.cpp;
         let value = self.read(index, cpp)?;
         Some(match half_format(name) {
-            Some(format) if cpp == "uint16_t" => format!("::emu::ptx::{format}::widen({value})"),
+            Some(_) if cpp == "uint16_t" => {
+                format!("{}::widen({value})", self.own_half_format(name)?)
+            }
             Some(_) => return None,
             None => value,
         })
@@ -380,12 +393,11 @@ impl Call<'_> {
         (self.operands.len() == 3 + usize::from(with.is_some())).then_some(())?;
         // Two halves have two results.
         if let ("f16x2" | "bf16x2", Some(Operand::Pair(p, q))) = (name, self.operands.first()) {
-            let format = half_format(name)?;
+            let format = self.own_half_format(name)?;
             let [a, b] = [self.read(1, "uint32_t")?, self.read(2, "uint32_t")?];
             let of = |n: usize| {
-                let half = |value: &str| {
-                    format!("::emu::ptx::{format}::widen(::emu::ptx::half_of({value}, {n}))")
-                };
+                let half =
+                    |value: &str| format!("{format}::widen(::emu::ptx::half_of({value}, {n}))");
                 combined(self.comparison(how, name, &half(&a), &half(&b))?)
             };
             let [low, high] = [of(0)?, of(1)?];
@@ -474,7 +486,7 @@ impl Call<'_> {
                 return self.write(0, &format!("::emu::ptx::{}({a}, {by})", self.words[0]));
             }
             name @ ("add" | "sub" | "mul" | "div") => {
-                return self.write(0, &format!("::emu::ptx::{name}({a}, {b})"));
+                return self.write_real(0, &format!("::emu::ptx::{name}({a}, {b})"), cpp);
             }
             "and" => "&",
             "or" => "|",
@@ -512,7 +524,7 @@ impl Call<'_> {
             ("brev", "b32") => format!("__brev({a})"),
             _ => return None,
         };
-        self.write(0, &result)
+        self.write_real(0, &result, kind.cpp)
     }
 }
 

@@ -222,7 +222,14 @@ impl Call<'_> {
         }
     }
 
+    /// Operand `index` as a C++ type. With `.ftz` an f32 that is subnormal is a zero of its sign.
     pub(crate) fn read(&self, index: usize, cpp: &str) -> Option<String> {
+        let value = self.read_as_it_is(index, cpp)?;
+        let flushes = cpp == "float" && self.has("ftz");
+        Some(if flushes { format!("::emu::ptx::flushed({value})") } else { value })
+    }
+
+    pub(crate) fn read_as_it_is(&self, index: usize, cpp: &str) -> Option<String> {
         match self.operands.get(index)? {
             Operand::Value(value) => self.text.read(value, cpp),
             Operand::Not(value) => Some(format!("!{}", self.text.read(value, cpp)?)),
@@ -236,6 +243,14 @@ impl Call<'_> {
 
     pub(crate) fn write(&self, index: usize, value: &str) -> Option<String> {
         self.text.write(self.value(index)?, value)
+    }
+
+    /// Writes an f32 or f64 result: with `.ftz` a subnormal f32 becomes a zero of its sign.
+    pub(crate) fn write_real(&self, index: usize, value: &str, cpp: &str) -> Option<String> {
+        if cpp == "float" && self.has("ftz") {
+            return self.write(index, &format!("::emu::ptx::flushed({value})"));
+        }
+        self.write(index, value)
     }
 
     /// Into the values of a vector what an array of C++ holds.

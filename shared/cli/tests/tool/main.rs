@@ -17,6 +17,7 @@ mod lstm_refuses;
 mod mlp;
 mod mutate;
 mod norm;
+mod operands;
 mod profile;
 mod ptx_twins;
 mod traces;

@@ -58,13 +58,13 @@ impl Kind {
 
 /// What a result is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Result {
+pub(super) struct Outcome {
     pub(super) kind: Kind,
     /// One byte is written of it: predicates.
     pub(super) is_byte: bool,
 }
 
-impl Result {
+impl Outcome {
     pub(super) fn bytes(self) -> usize {
         if self.is_byte { 1 } else { self.kind.bytes() }
     }
@@ -87,7 +87,7 @@ pub(super) struct Form {
     /// 32 bits that it may use.
     pub(super) text: String,
     pub(super) operands: Vec<Operand>,
-    pub(super) results: Vec<Result>,
+    pub(super) results: Vec<Outcome>,
     /// PTX leaves open what exactly comes out: the distance is measured.
     pub(super) is_approximate: bool,
 }
@@ -126,7 +126,7 @@ impl All {
             name: name.to_owned(),
             text,
             operands: kinds.iter().enumerate().map(operand).collect(),
-            results: results.iter().map(|kind| Result { kind: *kind, is_byte: false }).collect(),
+            results: results.iter().map(|kind| Outcome { kind: *kind, is_byte: false }).collect(),
             is_approximate: false,
         });
         self.0.last_mut().expect("just pushed")

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::forms::{Form, Kind, Result as Told};
+use super::forms::{Form, Kind, Outcome};
 use super::module::places_of_results;
 use super::pools::{BLOCK, CASES, CLASSES};
 use crate::failure::Failure;
@@ -63,7 +63,7 @@ fn bits_of(bytes: &[u8]) -> u64 {
 }
 
 /// A NaN as every NaN: PTX leaves open which one arithmetic gives.
-pub(super) fn canonical(result: Told, bits: u64) -> u64 {
+pub(super) fn canonical(result: Outcome, bits: u64) -> u64 {
     let real = |bits: u64, infinity: u64, sign: u64| {
         if bits & !sign > infinity { sign | (sign - 1) } else { bits }
     };
@@ -152,9 +152,4 @@ pub(super) fn read(path: &Path) -> Result<(Head, Vec<Results>), Failure> {
         all.push(Results { bits });
     }
     Ok((head, all))
-}
-
-/// The case that a place in a file is of.
-pub(super) fn case_of(head: &Head, place: usize) -> usize {
-    place / head.kept * BLOCK + place % head.kept
 }
