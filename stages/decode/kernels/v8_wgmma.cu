@@ -22,8 +22,11 @@
 
 using namespace lab;
 
+template <class T, class W, int ROWS, int GROUPS, int PLACES> constexpr int of_places = PLACES * Step<T, W, ROWS, GROUPS>::BYTES;
 template <class T, class W, int ROWS, int GROUPS, int PLACES, int BLOCKS>
-constexpr int few_rows_wgmma_shared = cmax(PLACES * Step<T, W, ROWS, GROUPS>::BYTES, TileSums<ROWS, GROUPS>::BYTES);
+constexpr int few_rows_wgmma_shared = of_places<T, W, ROWS, GROUPS, PLACES> > TileSums<ROWS, GROUPS>::BYTES
+                                          ? of_places<T, W, ROWS, GROUPS, PLACES>
+                                          : TileSums<ROWS, GROUPS>::BYTES;
 
 // ANCHOR: wgmma
 template <class T, class W, int ROWS, int GROUPS, int PLACES, int BLOCKS>

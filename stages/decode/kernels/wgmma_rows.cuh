@@ -13,8 +13,6 @@ namespace lab {
 template <int GROUPS> constexpr int MULTIPLIERS = 128 * GROUPS;  // threads that multiply
 constexpr int SPAN = 128;                                        // bytes of a row of a box, and of its swizzle
 
-__host__ __device__ constexpr int cmax(int a, int b) { return a > b ? a : b; }
-
 // ANCHOR: bytes
 // A step of both operands, at `place`: rows of W of a tile, 128 bytes of each, and behind them boxes of 64 columns of x.
 template <class T, class W, int ROWS, int GROUPS> struct Step {
