@@ -51,18 +51,52 @@ struct SolverRoom {
     __device__ __forceinline__ float kept(int i, int j) const { return power_of_two(difference(gamma[i], gamma[j])); }
 };
 
-// By one warp, of the chunk that begins at `first`.
-__device__ __forceinline__ void scan_chunk(SolverRoom& room, Decays& decays, const float* g, const float* beta, int first,
-                                           int S) {
-    int lane = threadIdx.x % 32;
-    scan_gates(room.gamma, decays, g, beta, first, S);
-    for (int i = lane; i < CHUNK; i += 32) room.gamma[i] = in_twos(room.gamma[i], 0);
-    __syncwarp();  // a lane reads γ of another
-    for (int i = lane; i < CHUNK; i += 32) {
-        room.column[i] = room.kept(i | (SIDE - 1), i);
-        for (int c = 0; c < i / SIDE; ++c) room.row[c][i] = room.kept(i, c * SIDE + SIDE - 1);
+// ANCHOR: scan
+// Gates of a chunk, of which a lane has two positions that follow each other. They are asked for a chunk ahead: device memory takes
+// as long as all the rest of a chunk's inverse.
+struct AskedGates {
+    float g[2], beta[2];
+
+    __device__ __forceinline__ void ask(const float* of_g, const float* of_beta, int first, int S) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            int t = first + threadIdx.x % 32 * 2 + n;
+            g[n] = t < S ? of_g[t] : 0, beta[n] = t < S ? of_beta[t] : 0;
+        }
     }
-}
+    // By one warp. As scan_gates(), with what a solver needs besides.
+    __device__ __forceinline__ void scan(SolverRoom& room, Decays& decays) const {
+        constexpr unsigned ALL = 0xffffffff;
+        int lane = threadIdx.x % 32;
+        double own[2], sum[2], end[BLOCKS];
+#pragma unroll
+        for (int n = 0; n < 2; ++n) own[n] = g[n] < SHUT ? SHUT : g[n];  // -∞, too: ∞ - ∞ would be NaN
+        sum[1] = own[0] + own[1];
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {  // after step d: of 2 d lanes up to this one
+            double before = __shfl_up_sync(ALL, sum[1], d);
+            if (lane >= d) sum[1] += before;
+        }
+        double before = __shfl_up_sync(ALL, sum[1], 1);
+        sum[0] = lane > 0 ? before + own[0] : own[0];
+#pragma unroll
+        for (int c = 0; c < BLOCKS; ++c) end[c] = __shfl_sync(ALL, sum[1], c * (SIDE / 2) + SIDE / 2 - 1);
+        double own_end = __shfl_sync(ALL, sum[1], lane | (SIDE / 2 - 1));
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            int i = 2 * lane + n;
+            auto kept = [&](double of) { return power_of_two(fminf(static_cast<float>(of), 0) * LOG2E); };
+            room.gamma[i] = in_twos(two_floats(sum[n]), 0);
+            room.column[i] = kept(own_end - sum[n]);
+#pragma unroll
+            for (int c = 0; c < BLOCKS - 1; ++c) room.row[c][i] = kept(sum[n] - end[c]);
+            decays.read[i] = expf(static_cast<float>(sum[n]));
+            decays.write[i] = expf(static_cast<float>(end[BLOCKS - 1] - sum[n]));
+            decays.beta[i] = beta[n];
+        }
+    }
+};
+// ANCHOR_END: scan
 
 // ANCHOR: kept
 // E of a lane's eight elements of a warp's block c, as a product's sums lie.
@@ -121,18 +155,18 @@ __device__ __forceinline__ void invert(SplitBlock& block, float (&x)[2][4]) {
     float* cells = reinterpret_cast<float*>(block);
     float column[SIDE];
 #pragma unroll
-    for (int i = 0; i < SIDE; ++i) {
-        float sum = i == j;
+    for (int i = 0; i < SIDE; ++i) column[i] = i == j;
+    // Four columns of A at a time, of all rows below: no row waits for the one before but in the first three.
 #pragma unroll
-        for (int m = 0; m < i; m += 4) {
+    for (int m = 0; m < SIDE; m += 4)
+#pragma unroll
+        for (int i = m + 1; i < SIDE; ++i) {
             float4 a = *reinterpret_cast<const float4*>(cells + 2 * spot(i, m));
-            sum -= a.x * column[m];
-            if (m + 1 < i) sum -= a.y * column[m + 1];
-            if (m + 2 < i) sum -= a.z * column[m + 2];
-            if (m + 3 < i) sum -= a.w * column[m + 3];
+            column[i] -= a.x * column[m];
+            if (m + 1 < i) column[i] -= a.y * column[m + 1];
+            if (m + 2 < i) column[i] -= a.z * column[m + 2];
+            if (m + 3 < i) column[i] -= a.w * column[m + 3];
         }
-        column[i] = sum;
-    }
     __syncwarp();  // all lanes have read A: X takes its place
 #pragma unroll
     for (int i = 0; i < SIDE; ++i)

@@ -77,10 +77,13 @@ template <class T, int KEY, int GROUPS> struct Block {
         auto& room = shared.room[solver];
         Turn<PLACES> turn;
         if (solver > 0) turn.advance();
+        AskedGates gates;
+        gates.ask(g, beta, solver * CHUNK, S);
         auto scan = [&](int chunk) {
             if (chunk >= chunks || warp != BLOCKS - 1) return;
             barriers.places.wait_empty(turn);
-            scan_chunk(room, shared.places[turn.place].decays, g, beta, chunk * CHUNK, S);
+            gates.scan(room, shared.places[turn.place].decays);
+            gates.ask(g, beta, (chunk + SOLVERS) * CHUNK, S);
         };
         scan(solver);
         for (int chunk = solver; chunk < chunks; chunk += SOLVERS) {
