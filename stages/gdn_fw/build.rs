@@ -35,6 +35,5 @@ fn main() {
             &with_keys("gdn_fw_fused", halves, &["64, 1", "64, 2", "128, 1", "128, 2"]),
         )
         .needs("sm_90a")
-        .spills(16)
         .build();
 }

@@ -7,7 +7,7 @@
 //
 // The inverse: warp c has the block on the diagonal, and then column c of blocks, transposed:
 //
-//   X_bcᵀ = -(Σ_{c <= m < b} X_mcᵀ A_bmᵀ) X_bbᵀ
+//   X_bcᵀ = (Σ_{c <= m < b} X_mcᵀ (-A_bm)ᵀ) X_bbᵀ
 //
 // So the sums of each product lie as the next one takes its left operand; of other warps a warp reads A and X_bb. Numbers of these
 // products are sums of two bf16, of 16 bits: 1.4e-5 of the inverse is wrong where keys are alike, which is rounded to 8 or 11 bits.
@@ -34,7 +34,7 @@ __device__ __forceinline__ uint2 split_pair(float x, float y) {
     return make_uint2(high, two_halves<__nv_bfloat16>(x - of.x, y - of.y));
 }
 
-// Blocks of 16 x 16, two neighbours a word pair: below the diagonal A, split; on it A in f32 and then X, split.
+// Blocks of 16 x 16, two neighbours a word pair: below the diagonal -A, split; on it A in f32 and then X, split.
 using SplitBlock = uint2[SIDE * SIDE / 2];
 
 // Where two neighbours are. Rows two apart lie eight banks apart: the lanes of a store, or of a load of a right operand, do not meet.
@@ -100,8 +100,8 @@ struct AskedGates {
 
 // ANCHOR: kept
 // E of a lane's eight elements of a warp's block c, as a product's sums lie.
-__device__ __forceinline__ void kept_of_block(float (&kept)[8], int c, const SolverRoom& room) {
-    int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+__device__ __forceinline__ void kept_of_block(float (&kept)[8], int c, const SolverRoom& room, int thread) {
+    int warp = thread / 32 % 4, g = thread % 32 / 4, t = thread % 4;
 #pragma unroll
     for (int n = 0; n < 8; n += 2) {
         int i = g + n / 2 % 2 * 8, j = n / 4 * 8 + 2 * t;
@@ -122,28 +122,30 @@ __device__ __forceinline__ void kept_of_block(float (&kept)[8], int c, const Sol
 template <class T>
 __device__ __forceinline__ void weigh(SolverRoom& room, T* pairs, const float (&kk)[CHUNK / 2], const float (&qk)[CHUNK / 2],
                                       const Decays& decays, float scale) {
-    int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    int thread = computed_here(threadIdx.x), warp = thread / 32 % 4, lane = thread % 32, g = lane / 4, t = lane % 4;
     float beta[2] = {decays.beta[warp * SIDE + g], decays.beta[warp * SIDE + g + 8]};
+    unsigned words[BLOCKS][4];
 #pragma unroll
     for (int c = 0; c < BLOCKS; ++c) {
         if (c > warp) continue;
         auto& block = room.at(warp, c);
         float kept[8];
-        unsigned words[4];
-        kept_of_block(kept, c, room);
+        kept_of_block(kept, c, room, thread);
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
             float x = kept[2 * w], y = kept[2 * w + 1], b = beta[w % 2];
             int n = 8 * c + 2 * w, to = spot(g + w % 2 * 8, w / 2 * 8 + 2 * t);
             // Not 0 · NaN, where K's row is a later one.
             float p = x == 0 ? 0 : scale * x * qk[n], p_next = y == 0 ? 0 : scale * y * qk[n + 1];
-            words[w] = two_halves<T>(p, p_next);
+            words[c][w] = two_halves<T>(p, p_next);
             float a = b * x * kk[n], a_next = b * y * kk[n + 1];
-            if (c < warp) block[to] = split_pair(a, a_next);
+            if (c < warp) block[to] = split_pair(-a, -a_next);
             else reinterpret_cast<float2*>(block)[to] = make_float2(a, a_next);
         }
-        store_matrices(cell(pairs, warp * SIDE + lane % 16, c * SIDE + lane / 16 * 8), words);
     }
+#pragma unroll
+    for (int c = 0; c < BLOCKS; ++c)
+        if (c <= warp) store_matrices(cell(pairs, warp * SIDE + lane % 16, c * SIDE + lane / 16 * 8), words[c]);
 }
 // ANCHOR_END: kept
 
@@ -151,7 +153,7 @@ __device__ __forceinline__ void weigh(SolverRoom& room, T* pairs, const float (&
 // A warp's block on the diagonal, in place: lanes 0 to 15 have a column each, and the others the same again. x is the
 // lane's of Xᵀ, as a product's sums lie.
 __device__ __forceinline__ void invert(SplitBlock& block, float (&x)[2][4]) {
-    int j = threadIdx.x % SIDE, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    int thread = computed_here(threadIdx.x), j = thread % SIDE, g = thread % 32 / 4, t = thread % 4;
     float* cells = reinterpret_cast<float*>(block);
     float column[SIDE];
 #pragma unroll
@@ -170,7 +172,7 @@ __device__ __forceinline__ void invert(SplitBlock& block, float (&x)[2][4]) {
     __syncwarp();  // all lanes have read A: X takes its place
 #pragma unroll
     for (int i = 0; i < SIDE; ++i)
-        if (threadIdx.x % 32 < SIDE) cells[2 * spot(i, j & ~1) + j % 2] = column[i];
+        if (thread % 32 < SIDE) cells[2 * spot(i, j & ~1) + j % 2] = column[i];
     __syncwarp();  // a lane reads what others have stored
     float2 two[4];
 #pragma unroll
@@ -198,46 +200,49 @@ struct LeftBlock {
             high[w] = two.x, low[w] = two.y;
         }
     }
-    // sum += this, times `right` transposed. All but low times low.
-    __device__ __forceinline__ void multiply_add_to(float (&sum)[2][4], const SplitBlock& right) const {
-        int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    // sum += this, times `right` transposed. All but low times low; in two sums, for one would be a chain of three products.
+    // `lane` is spot() of its row and columns.
+    __device__ __forceinline__ void multiply_add_to(float (&sum)[2][4], const SplitBlock& right, int lane) const {
+        float rest[2][4] = {};
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
-            uint2 first = right[spot(8 * n + g, 2 * t)], second = right[spot(8 * n + g, 8 + 2 * t)];
-            multiply_add<__nv_bfloat16>(sum[n], low, first.x, second.x);
-            multiply_add<__nv_bfloat16>(sum[n], high, first.y, second.y);
+            uint2 first = right[lane + n * 4 * SIDE], second = right[(lane ^ 4) + n * 4 * SIDE];
             multiply_add<__nv_bfloat16>(sum[n], high, first.x, second.x);
+            multiply_add<__nv_bfloat16>(rest[n], high, first.y, second.y);
+            multiply_add<__nv_bfloat16>(rest[n], low, first.x, second.x);
         }
+#pragma unroll
+        for (int n = 0; n < 8; ++n) sum[n / 4][n % 4] += rest[n / 4][n % 4];
     }
 };
 
-// A block of the inverse, which comes transposed, rounded to its place.
-template <class T> __device__ __forceinline__ void store_inverse(T* inverse, const float (&x)[2][4], int b, int c) {
-    int lane = threadIdx.x % 32;
-    unsigned words[4];
-#pragma unroll
-    for (int w = 0; w < 4; ++w) words[w] = two_halves<T>(x[w / 2][w % 2 * 2], x[w / 2][w % 2 * 2 + 1]);
-    store_matrices_transposed(cell(inverse, b * SIDE + lane / 16 * 8 + lane % 8, c * SIDE + lane / 8 % 2 * 8), words);
-}
-
-// A warp's column of blocks, from the diagonal downwards, where it is x.
+// A warp's column of blocks of the inverse, rounded to its place, from the diagonal downwards, where it is x, transposed. What is
+// known is stored at the end: a store between two products would keep their loads apart.
 template <class T> __device__ __forceinline__ void solve_column(SolverRoom& room, T* inverse, float (&x)[2][4]) {
-    int c = threadIdx.x / 32 % 4;
+    int thread = computed_here(threadIdx.x), c = thread / 32 % 4, lane = thread % 32, own = spot(lane / 4, lane % 4 * 2);
     float sum[BLOCKS - 1][2][4] = {};
-    store_inverse(inverse, x, c, c);
+    unsigned words[BLOCKS][4];
 #pragma unroll
-    for (int down = 1; down < BLOCKS; ++down) {
+    for (int down = 0; down < BLOCKS; ++down) {
         if (c + down >= BLOCKS) continue;
+        if (down > 0) {
+            float product[2][4] = {};
+            LeftBlock(sum[down - 1]).multiply_add_to(product, room.at(c + down, c + down), own);
+#pragma unroll
+            for (int n = 0; n < 8; ++n) x[n / 4][n % 4] = product[n / 4][n % 4];
+        }
         LeftBlock made(x);
         // All sums at once that the block takes part in: none waits for another.
 #pragma unroll
-        for (int later = down; later < BLOCKS; ++later)
-            if (c + later < BLOCKS) made.multiply_add_to(sum[later - 1], room.at(c + later, c + down - 1));
-        float product[2][4] = {};
-        LeftBlock(sum[down - 1]).multiply_add_to(product, room.at(c + down, c + down));
+        for (int later = down + 1; later < BLOCKS; ++later)
+            if (c + later < BLOCKS) made.multiply_add_to(sum[later - 1], room.at(c + later, c + down), own);
 #pragma unroll
-        for (int n = 0; n < 8; ++n) x[n / 4][n % 4] = -product[n / 4][n % 4];
-        store_inverse(inverse, x, c + down, c);
+        for (int w = 0; w < 4; ++w) words[down][w] = two_halves<T>(x[w / 2][w % 2 * 2], x[w / 2][w % 2 * 2 + 1]);
+    }
+#pragma unroll
+    for (int down = 0; down < BLOCKS; ++down) {
+        int i = (c + down) * SIDE + lane / 16 * 8 + lane % 8, j = c * SIDE + lane / 8 % 2 * 8;
+        if (c + down < BLOCKS) store_matrices_transposed(cell(inverse, i, j), words[down]);
     }
 }
 // ANCHOR_END: columns
