@@ -106,7 +106,7 @@ fn main() {
         .spills(16) // of 64 rows of x
         .kernel("kernels/v6_columns.cu", &columns)
         .needs("sm_80")
-        .spills(8) // of places, with the norm of heads
+        .spills(16) // of places, with a norm
         .kernel("kernels/v7_ring.cu", &ring)
         .needs("sm_80")
         .kernel("kernels/v8_wgmma.cu", &wgmma)

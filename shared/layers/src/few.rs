@@ -8,8 +8,8 @@ use passes::{GatedHeadNorm, RmsNorm};
 use crate::Tape;
 use crate::layers::Linear;
 
-/// Up to so many rows a product norms them itself: each block norms all of them.
-const NORMED: usize = 8;
+/// Up to so many rows a product norms them itself. Each block norms all of them, and of more rows a launch for all blocks is quicker.
+const NORMED: usize = 2;
 
 /// W of a product: of the run's type, or of int8 with its scales.
 #[derive(Clone, Copy)]

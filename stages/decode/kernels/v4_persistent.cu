@@ -14,6 +14,7 @@
 //
 // weight: N x K, or 2 N x K; scale: one for each of its rows; x: R x K; norm: K; ogate (o): R x K; residual: R x N; y: R x N, in parts (cell_of).
 // K is a multiple of 16; R at most 8 TILES.
+#include "ahead.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/grid_dependency.cuh"
 #include "mma_rows.cuh"
@@ -104,7 +105,9 @@ template <class T, class W, int TILES, int DEPTH, Norm NORM>
 __global__ void __launch_bounds__(THREADS, TILES == 1 || (TILES == 2 && is_int8<W>) ? 3 : TILES == 2 ? 2 : 1)
     few_rows_persistent(const W* __restrict__ weight, const float* __restrict__ scale, const T* x, const T* __restrict__ norm,
                         const T* ogate, const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K,
-                        int D, int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4) {
+                        int D, int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4,
+                        const W* __restrict__ next, long long next_half, int next_share, int next_bytes, const float* state,
+                        int state_bytes) {
     static_assert(NORM == NONE || TILES == 1, "norm_rows has sums of eight rows");
     __shared__ Sums<TILES> sums[2];
     DYNAMIC_SHARED(T, normed);
@@ -125,6 +128,8 @@ __global__ void __launch_bounds__(THREADS, TILES == 1 || (TILES == 2 && is_int8<
 
     for (int tile = blockIdx.x, n = 0; tile < tiles; tile += gridDim.x, ++n) {
         float c[TILES][4] = {};
+        if (tile + static_cast<int>(gridDim.x) >= tiles)
+            ask_ahead<WARPS>(next, next_half, next_share, next_bytes, state, state_bytes);
         for (int s = 0; s < mine; s += DEPTH) {
             // The loads from here on are those of the next tile, if there is one.
             if (s + DEPTH == mine) ahead = Rows<W>(weight, min(tile + static_cast<int>(gridDim.x), tiles - 1), N, K, gated, g);

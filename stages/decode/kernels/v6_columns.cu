@@ -11,13 +11,14 @@
 // each number of W leave most of their time unused.
 //
 // The launch behind this one may begin when a warp has asked for its last weights: LATE. Its first weights then come while the last
-// sums of this one meet.
+// sums of this one meet. It asks for these itself, and for the state that a step reads (ahead.cuh).
 //
 // With `gated` W is [2 N, K], and y = silu(W_gate z) ⊙ (W_up z): rows of gate and of up take turns. Columns from p4 on may be the
 // gates of a mixer: gates = cap tanh((y + bias) / cap), in f32, [2, R, heads].
 //
 // weight: N x K, or 2 N x K; scale: one for each of its rows; x: R x K; norm: K; ogate (o): R x K; residual: R x N; y: R x N, in
 // parts (cell_of). K is a multiple of 16; R is ROWS.
+#include "ahead.cuh"
 #include "columns.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 
@@ -28,7 +29,9 @@ template <class T, class W, int ROWS, Norm NORM, int WARPS, int EACH, int DEPTH,
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     few_rows_columns(const W* __restrict__ weight, const float* __restrict__ scale, const T* x, const T* __restrict__ norm,
                      const T* ogate, const T* __restrict__ bias, const T* residual, T* y, float* gates, int N, int K, int D,
-                     int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4) {
+                     int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4,
+                     const W* __restrict__ next, long long next_half, int next_share, int next_bytes, const float* state,
+                     int state_bytes) {
     constexpr int THREADS = 32 * WARPS;
     DYNAMIC_SHARED(T, z);  // [ROWS, K]; behind it what the norm needs, and the sums
     using Own = Share<W, WARPS, EACH>;
@@ -53,6 +56,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 #pragma unroll 1
     for (int s = 0; s < steps; s += DEPTH) {
         if (LATE && s + LATE * DEPTH >= steps) griddep_launch_dependents();
+        if (s + DEPTH >= steps) ask_ahead<WARPS>(next, next_half, next_share, next_bytes, state, state_bytes);
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d) {
             if (s + d >= steps) break;

@@ -14,17 +14,11 @@
 // weight: N x K, or 2 N x K; scale: one for each of its rows; x: R x K; norm: K; ogate (o): R x K; residual: R x N; y: R x N, in
 // parts (cell_of). next: a half has `next_half` elements, of which a block asks for `next_bytes` from each `next_share` on; state:
 // `state_bytes` for each block. K is a multiple of 16; R is ROWS at most; a row has 2^slices slices.
+#include "ahead.cuh"
 #include "fragments.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
-#include "lab/ptx/prefetch.cuh"
 
 using namespace lab;
-
-// A warp's part of what its block asks for.
-template <int WARPS> __device__ __forceinline__ void ask_ahead(const void* from, int bytes) {
-    int warp = threadIdx.x / 32, each = ((bytes + WARPS - 1) / WARPS + 127) / 128 * 128, own = min(each, bytes - warp * each);
-    if (threadIdx.x % 32 == 0 && own > 0) prefetch_bulk(static_cast<const char*>(from) + warp * each, own);
-}
 
 // ANCHOR: fragments
 template <class T, class W, int ROWS, Norm NORM, int WARPS, int TILES, int DEPTH>
@@ -65,10 +59,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     do {
         if (s + DEPTH >= steps) {
             griddep_launch_dependents();
-            const char* first = reinterpret_cast<const char*>(next + 1ll * blockIdx.x * next_share);
-            ask_ahead<WARPS>(reinterpret_cast<const char*>(state) + 1ll * blockIdx.x * state_bytes, state_bytes);
-            ask_ahead<WARPS>(first, next_bytes);
-            if (next_half > 0) ask_ahead<WARPS>(first + next_half * sizeof(W), next_bytes);
+            ask_ahead<WARPS>(next, next_half, next_share, next_bytes, state, state_bytes);
         }
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d) {

@@ -1,8 +1,8 @@
 //! The launches of `kernels/v6_columns.cu`, `kernels/v7_ring.cu` and `kernels/v9_fragments.cu`.
 
 use lab_device::DType;
-use lab_harness::plan::Slot;
-use lab_harness::{Error, Plan, arguments};
+use lab_harness::plan::{Scope, Slot};
+use lab_harness::{Error, Plan, arguments, named};
 
 use crate::few_rows::{FewRows, Norm, Way};
 
@@ -124,29 +124,21 @@ impl FewRows<'_> {
         let bias = self.gates.map_or_else(|| plan.scratch(dtype, 1), |gates| gates.bias);
         let to = self.gates.map_or_else(|| plan.scratch(DType::F32, 1), |gates| gates.to);
         let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
-        if way == Way::Fragments {
-            // Nothing is asked for ahead until something says so.
-            let (next, state) = (weight, scale);
-            let all = arguments![
-                weight, scale, x, norm, ogate, bias, residual, y, gates: to, R: rows, N: n, K: k, D: width,
-                slices: slices.ilog2(), has_residual, gated, eps, heads, cap, p1, p2, p3, p4, next,
-                next_half: 0, next_share: 0, next_bytes: 0, state, state_bytes: 0
-            ];
-            plan.launch(&kernel, launch.overlap_previous(), all)?;
-            return Ok(y);
-        }
-        let all = arguments![
-            weight, scale, x, norm, ogate, bias, residual, y, gates: to, N: n, K: k, D: width,
-            has_residual, gated, eps, heads, cap, p1, p2, p3, p4
-        ];
-        plan.launch(&kernel, launch.overlap_previous(), all)?;
+        // Nothing is asked for ahead until something says so.
+        let (next, state) = (weight, scale);
+        let scope = Scope::new().with(named![
+            weight, scale, x, norm, ogate, bias, residual, y, gates: to, R: rows, N: n, K: k, D: width,
+            slices: slices.ilog2(), has_residual, gated, eps, heads, cap, p1, p2, p3, p4, next,
+            next_half: 0, next_share: 0, next_bytes: 0, state, state_bytes: 0
+        ]);
+        plan.launch_in(&scope, &kernel, launch.overlap_previous(), arguments![])?;
         Ok(y)
     }
 }
 
-/// Bytes that each block of [`Way::Fragments`] asks for of the weights of the next product, and of a state: some three microseconds of an
-/// H200's memory, as long as one launch ends and the next begins.
-const AHEAD: usize = 128 << 10;
+/// Bytes that all blocks ask for of the weights of the next product, and of a state: seven microseconds of an H200's memory. The next
+/// product's blocks begin with half as many in their registers, and wait as long for x.
+const AHEAD: usize = 32 << 20;
 
 /// From so many bytes of a state on, weights that were asked for before its step would leave the L2 cache again.
 const LARGE_STATE: usize = 16 << 20;
@@ -169,7 +161,7 @@ impl Before {
         let way =
             product.way.unwrap_or_else(|| FewRows::usual_way(plan.device(), dtype, [rows, k]));
         let int8 = product.scale.is_some();
-        (way == Way::Fragments).then(|| Self { step: plan.len() - 1, int8, state_bytes: 0 })
+        way.asks_ahead().then(|| Self { step: plan.len() - 1, int8, state_bytes: 0 })
     }
 
     fn share(&self, plan: &Plan, bytes: usize) -> usize {
@@ -184,7 +176,7 @@ impl Before {
     /// As [`Plan::set_arguments`].
     pub fn ask_for_state(&mut self, plan: &mut Plan, state: Slot) -> Result<(), Error> {
         self.state_bytes = state.len() * DType::F32.size();
-        let bytes = self.share(plan, self.state_bytes).min(AHEAD);
+        let bytes = self.share(plan, self.state_bytes).min(self.share(plan, AHEAD));
         plan.set_arguments(self.step, arguments![state, state_bytes: bytes])
     }
 
@@ -199,7 +191,7 @@ impl Before {
         }
         let size = if self.int8 { 1 } else { dtype.size() };
         let share = self.share(plan, n * k * size);
-        let bytes = share.min(if gated { AHEAD / 2 } else { AHEAD });
+        let bytes = share.min(self.share(plan, if gated { AHEAD / 2 } else { AHEAD }));
         let (next_share, next_half) = (share / size, if gated { n * k } else { 0 });
         // The second half begins where a bulk copy may.
         let bytes = if (next_half * size).is_multiple_of(16) { bytes } else { 0 };

@@ -75,6 +75,11 @@ impl Way {
         self.keeps_x() || self == Self::Persistent
     }
 
+    /// Whether it can ask for what the launches behind it begin with.
+    pub(crate) fn asks_ahead(self) -> bool {
+        [Self::Persistent, Self::Columns, Self::Fragments].contains(&self)
+    }
+
     /// Elements of x, of halves, that a version takes at most.
     pub(crate) fn most_kept(self, device: &Device) -> usize {
         match self {
@@ -197,11 +202,8 @@ impl FewRows<'_> {
         // Two rows of x, as they are and normed, the norm's weight, and sums of some columns.
         let room = (device.facts().max_shared_per_block as usize).saturating_sub(16 << 10);
         let stays = 2 * k <= MOST_NORMED && 5 * k * dtype.size() <= room;
-        // What takes one row takes eight, which have the same bits.
-        let walks = 8 * k <= Way::Fragments.most_kept(device);
         match rows {
             _ if !by_mma => Way::Flight,
-            1..=8 if walks => Way::Fragments,
             // One row has the bits of two, so what takes one must take two.
             1..=2 if stays => Way::Columns,
             _ if rows > MANY && Self::takes_wgmma(device, rows) => Way::Wgmma,
@@ -210,15 +212,10 @@ impl FewRows<'_> {
         }
     }
 
-    /// Whether a product of such rows norms them itself: one or two, and as many as [`FewRows::usual_way`] has in the shared memory of one
-    /// block, with all that a norm of heads has beside them.
+    /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks. What
+    /// [`FewRows::usual_way`] chooses for so many then can.
     pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
-        let way = Self::usual_way(device, dtype, [rows, k]);
-        // As many for any number of rows, which have the same bits.
-        let room = (device.facts().max_shared_per_block as usize).saturating_sub(48 << 10);
-        let eight_fit = 8 * k <= MOST_NORMED && (2 * 8 + 1) * k * dtype.size() <= room;
-        let fits = rows <= 2 || way == Way::Fragments && eight_fit;
-        Self::takes(device, dtype, [rows, k])[1] && fits && rows <= 8 && rows * k <= MOST_NORMED
+        Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
     }
 
     /// Adds the launch; y.
@@ -314,7 +311,8 @@ impl FewRows<'_> {
             let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
             let all = arguments![
                 weight, scale, x, norm, ogate, bias, residual, y, gates: to, R: rows, N: n, K: k,
-                D: width, has_residual, gated, eps, heads, cap, p1, p2, p3, p4
+                D: width, has_residual, gated, eps, heads, cap, p1, p2, p3, p4,
+                next: weight, next_half: 0, next_share: 0, next_bytes: 0, state: scale, state_bytes: 0
             ];
             plan.launch(&kernel, launch.overlap_previous(), all)?;
         } else {

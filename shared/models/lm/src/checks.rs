@@ -414,7 +414,7 @@ fn sequences_are_decoded_as_alone(device: &Device) {
             } else {
                 parameters.clone()
             };
-            let begins = [3, 18, 7, 0, 11];
+            let begins = [3, 18];
             let decode = |begins: &[i32]| {
                 let of = Decoded { model, dtype, batch: begins.len(), room: 8 };
                 let mut decoder = Decoder::new(device, of, &own).unwrap();
@@ -423,7 +423,7 @@ fn sequences_are_decoded_as_alone(device: &Device) {
                 (tokens, decoder.logits().unwrap())
             };
             let (tokens, logits) = decode(&begins);
-            for (b, begin) in begins.into_iter().enumerate().step_by(2) {
+            for (b, begin) in begins.into_iter().enumerate() {
                 let (alone, of_alone) = decode(&[begin]);
                 let own: Vec<i32> = tokens.iter().map(|all| all[b]).collect();
                 assert_eq!(own, alone.concat(), "{dtype}, int8 {int8}: sequence {b}");

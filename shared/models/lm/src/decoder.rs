@@ -14,9 +14,8 @@ use crate::store::{Store, upload};
 use crate::{Mixer, Model, fill, kernels};
 
 /// Sequences that are decoded together, greedily: a token of each is one CUDA graph, whose last launch writes the likeliest tokens
-/// where its first reads them. Each has a state of its own. Of eight
-/// sequences (of two where the model's width is above 4096, or its feed-forward layer's above 12,000) each has the bits that it has alone, whatever the others are; with more of
-/// them other kernels add in another order.
+/// where its first reads them. Each has a state of its own. Of two
+/// sequences each has the bits that it has alone, whatever the other is; with more of them other kernels add in another order.
 pub struct Decoder {
     device: Device,
     model: Model,
