@@ -270,6 +270,7 @@ impl Cuda {
     ) -> Result<[u64; 16], Error> {
         use sys::CUtensorMapDataType as Type;
         use sys::CUtensorMapFloatOOBfill as Outside;
+        use sys::CUtensorMapL2promotion as Fetch;
         use sys::CUtensorMapSwizzle as Mode;
         let facts = map.facts();
         let dtype = match facts.dtype {
@@ -295,6 +296,12 @@ impl Cuda {
         } else {
             Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
         };
+        // What of a row misses L2 is fetched by whole lines.
+        let fetch = if facts.fetches_ahead {
+            Fetch::CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+        } else {
+            Fetch::CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+        };
         let mut made = sys::CUtensorMap { opaque: [0; 16] };
         self.enter()?;
         // SAFETY: the lists have as many entries as any rank; the driver writes the map and keeps
@@ -311,8 +318,7 @@ impl Cuda {
                 facts.steps.as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 swizzle,
-                // What of a row misses L2 is fetched by whole lines.
-                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                fetch,
                 outside,
             )
         };

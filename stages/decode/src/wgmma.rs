@@ -50,19 +50,21 @@ impl Tiles {
     }
 }
 
-/// What `lab tune` tries: warpgroups of a block, blocks of a multiprocessor, and blocks that share k; 0 is as many as fit.
-const NAMES: [&str; 3] = ["GROUPS", "BLOCKS", "PARTS"];
+/// What `lab tune` tries: warpgroups of a block, blocks of a multiprocessor, blocks that share k (0 is as many as fit), and lines of memory
+/// that are fetched at a time.
+const NAMES: [&str; 4] = ["GROUPS", "BLOCKS", "PARTS", "LINES"];
 
 /// The tilings of so many rows, the one in use first.
 pub(crate) fn tilings(rows: usize, int8: bool) -> Vec<Tiling> {
     let Tiles { groups, blocks, .. } = Tiles::usual(rows, int8);
-    let values: [&[usize]; 3] = [&[2, 3, 4], &[1, 2], &[0, 1, 2, 3, 4, 6, 8]];
-    candidates(&NAMES, [groups, blocks, 0], values, |tiling| {
+    let values: [&[usize]; 4] = [&[2, 3, 4], &[1, 2], &[0, 1, 2, 3, 4, 8], &[1, 2]];
+    candidates(&NAMES, [groups, blocks, 0, 1], values, |tiling| {
         let [groups, blocks] = [tiling.get("GROUPS"), tiling.get("BLOCKS")];
         let tiles = Tiles::new(rows, int8, [groups, blocks]);
         // Sums of a thread and fragments of int8, in the registers that so many threads leave.
         let registers = 32 + tiles.rows / 2 + if int8 { 16 } else { 0 };
-        (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1
+        let fills = blocks == 2 || groups == 4 || tiles.rows > 64;
+        (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1 && fills
     })
 }
 
@@ -120,6 +122,8 @@ impl FewRows<'_> {
 
         let several = if gated { 2 } else { 1 };
         let map = Operand::new(of_weight, [n, k]).several(several).loaded(high / 2)?;
+        let two_lines = tiling.is_some_and(|tiling| tiling.get("LINES") == 2);
+        let map = if two_lines { map.fetch_ahead() } else { map };
         let weight = self.weight.loaded_by(map);
         let x = self.x.loaded_by(Operand::new(dtype, [rows, k]).loaded(tiles.rows)?);
         let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * n));
