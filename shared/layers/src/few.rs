@@ -150,7 +150,8 @@ impl Tape<'_> {
     /// Without any option; `y` may be said.
     pub(crate) fn few_rows(&self, x: Slot, weight: Weight) -> FewRows<'static> {
         let Weight { slot, scale, n, k } = weight;
-        let of = |rows| FewRows::usual_way(self.plan.device(), self.dtype, [rows, k]);
+        let int8 = scale.is_some();
+        let of = |rows| FewRows::usual_way(self.plan.device(), self.dtype, int8, [rows, k]);
         // Of what is not normed yet, the product does it.
         let pending = self.pending.get(&x).map(Pending::in_product);
         let norm = pending.map(|(norm, _)| norm);

@@ -158,9 +158,9 @@ impl Before {
     /// The product that was added last, if it can.
     pub fn of_last(plan: &Plan, product: &FewRows<'_>) -> Option<Self> {
         let FewRows { dtype, rows, k, .. } = *product;
-        let way =
-            product.way.unwrap_or_else(|| FewRows::usual_way(plan.device(), dtype, [rows, k]));
         let int8 = product.scale.is_some();
+        let usual = || FewRows::usual_way(plan.device(), dtype, int8, [rows, k]);
+        let way = product.way.unwrap_or_else(usual);
         way.asks_ahead().then(|| Self { step: plan.len() - 1, int8, state_bytes: 0 })
     }
 
