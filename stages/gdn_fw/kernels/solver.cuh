@@ -44,7 +44,7 @@ __device__ __forceinline__ int spot(int row, int column) { return (row * SIDE + 
 struct SolverRoom {
     alignas(16) SplitBlock block[BLOCKS * (BLOCKS + 1) / 2];
     float2 gamma[CHUNK];                  // γ log2(e)
-    float row[BLOCKS - 1][CHUNK];         // exp(γ_i - γ_e) for blocks that end before i
+    float row[BLOCKS - 1][CHUNK];         // exp(γ_i - γ_e) for blocks that end before i, else 1
     float column[CHUNK];                  // exp(γ_e - γ_j)
 
     __device__ __forceinline__ SplitBlock& at(int row, int column) { return block[row * (row + 1) / 2 + column]; }
@@ -99,54 +99,72 @@ struct AskedGates {
 // ANCHOR_END: scan
 
 // ANCHOR: kept
-// E of a lane's eight elements of a warp's block c, as a product's sums lie.
-__device__ __forceinline__ void kept_of_block(float (&kept)[8], int c, const SolverRoom& room, int thread) {
-    int warp = thread / 32 % 4, g = thread % 32 / 4, t = thread % 4;
-#pragma unroll
-    for (int n = 0; n < 8; n += 2) {
-        int i = g + n / 2 % 2 * 8, j = n / 4 * 8 + 2 * t;
-        if (c < warp) {
-            float row = room.row[c][warp * SIDE + i];
-            float2 column = *reinterpret_cast<const float2*>(&room.column[c * SIDE + j]);
-            kept[n] = row * column.x, kept[n + 1] = row * column.y;
-        } else {
-            float2 own = room.gamma[warp * SIDE + i];
-            float4 of = *reinterpret_cast<const float4*>(&room.gamma[warp * SIDE + j]);
-            kept[n] = j <= i ? power_of_two(difference(own, make_float2(of.x, of.y))) : 0;
-            kept[n + 1] = j < i ? power_of_two(difference(own, make_float2(of.z, of.w))) : 0;
-        }
-    }
-}
+// E of a lane's eight elements on the diagonal, as a product's sums lie, and beta of its two rows: before the products are there.
+struct Weights {
+    float own[8], beta[2];
+    int warp, lane;
 
-// A warp's rows of A, to blocks, and of the pairs. Of A what is on the diagonal and above it is not read.
-template <class T>
-__device__ __forceinline__ void weigh(SolverRoom& room, T* pairs, const float (&kk)[CHUNK / 2], const float (&qk)[CHUNK / 2],
-                                      const Decays& decays, float scale) {
-    int thread = computed_here(threadIdx.x), warp = thread / 32 % 4, lane = thread % 32, g = lane / 4, t = lane % 4;
-    float beta[2] = {decays.beta[warp * SIDE + g], decays.beta[warp * SIDE + g + 8]};
-    unsigned words[BLOCKS][4];
+    __device__ __forceinline__ Weights(const SolverRoom& room, const Decays& decays) {
+        int thread = computed_here(threadIdx.x);
+        warp = thread / 32 % 4, lane = thread % 32;
+        int first = warp * SIDE, g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int c = 0; c < BLOCKS; ++c) {
-        if (c > warp) continue;
-        auto& block = room.at(warp, c);
-        float kept[8];
-        kept_of_block(kept, c, room, thread);
+        for (int r = 0; r < 2; ++r) {
+            int i = g + 8 * r;
+            float2 of_row = room.gamma[first + i];
+            beta[r] = decays.beta[first + i];
 #pragma unroll
-        for (int w = 0; w < 4; ++w) {
-            float x = kept[2 * w], y = kept[2 * w + 1], b = beta[w % 2];
-            int n = 8 * c + 2 * w, to = spot(g + w % 2 * 8, w / 2 * 8 + 2 * t);
-            // Not 0 · NaN, where K's row is a later one.
-            float p = x == 0 ? 0 : scale * x * qk[n], p_next = y == 0 ? 0 : scale * y * qk[n + 1];
-            words[c][w] = two_halves<T>(p, p_next);
-            float a = b * x * kk[n], a_next = b * y * kk[n + 1];
-            if (c < warp) block[to] = split_pair(-a, -a_next);
-            else reinterpret_cast<float2*>(block)[to] = make_float2(a, a_next);
+            for (int half = 0; half < 2; ++half) {
+                int j = 8 * half + 2 * t;
+                float4 of = *reinterpret_cast<const float4*>(&room.gamma[first + j]);
+                float x = difference(of_row, make_float2(of.x, of.y)), y = difference(of_row, make_float2(of.z, of.w));
+                own[4 * half + 2 * r] = power_of_two(j <= i ? x : lowest<float>());
+                own[4 * half + 2 * r + 1] = power_of_two(j < i ? y : lowest<float>());
+            }
         }
     }
+
+    // A warp's rows of -A left of the diagonal, to blocks, and of A on it; and rows of the pairs. Of A what is on the diagonal and
+    // above it is not read.
+    template <class T>
+    __device__ __forceinline__ void weigh(SolverRoom& room, T* pairs, const float (&kk)[CHUNK / 2],
+                                          const float (&qk)[CHUNK / 2], float scale) const {
+        int t = lane % 4, first = warp * SIDE + lane / 4, place = spot(lane / 4, 2 * t);
+        auto to = [&](int w) { return (place ^ w / 2 * 4) + w % 2 * 4 * SIDE; };
 #pragma unroll
-    for (int c = 0; c < BLOCKS; ++c)
-        if (c <= warp) store_matrices(cell(pairs, warp * SIDE + lane % 16, c * SIDE + lane / 16 * 8), words[c]);
-}
+        for (int c = 0; c < BLOCKS; ++c) {
+            unsigned words[4];
+            if (c < warp) {
+                auto& block = room.at(warp, c);
+                float row[2] = {room.row[c % (BLOCKS - 1)][first], room.row[c % (BLOCKS - 1)][first + 8]};
+                float2 column[2];
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    column[half] = *reinterpret_cast<const float2*>(&room.column[c * SIDE + 8 * half + 2 * t]);
+#pragma unroll
+                for (int w = 0; w < 4; ++w) {
+                    int n = 8 * c + 2 * w;
+                    float x = row[w % 2] * column[w / 2].x, y = row[w % 2] * column[w / 2].y, b = -beta[w % 2];
+                    words[w] = two_halves<T>(scale * x * qk[n], scale * y * qk[n + 1]);
+                    block[to(w)] = split_pair(b * x * kk[n], b * y * kk[n + 1]);
+                }
+            } else if (c == warp) {
+                auto& block = reinterpret_cast<float2(&)[SIDE * SIDE / 2]>(room.at(warp, warp));
+#pragma unroll
+                for (int w = 0; w < 4; ++w) {
+                    int n = 8 * c + 2 * w;
+                    float x = own[2 * w], y = own[2 * w + 1], b = beta[w % 2];
+                    // Not 0 · NaN, where K's row is a later one.
+                    words[w] = two_halves<T>(x == 0 ? 0 : scale * x * qk[n], y == 0 ? 0 : scale * y * qk[n + 1]);
+                    block[to(w)] = make_float2(b * x * kk[n], b * y * kk[n + 1]);
+                }
+            } else {
+                continue;
+            }
+            store_matrices(cell(pairs, warp * SIDE + lane % 16, c * SIDE + lane / 16 * 8), words);
+        }
+    }
+};
 // ANCHOR_END: kept
 
 // ANCHOR: invert

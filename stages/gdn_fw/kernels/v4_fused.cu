@@ -95,8 +95,9 @@ template <class T, int KEY, int GROUPS> struct Block {
             multiply_scores<T, KEY>(qk, place.q, place.k, 0);
             wgmma_commit();
             named_barrier_sync(number, 128);  // γ is there, and nobody reads what the last chunk left in the room
+            Weights weights(room, place.decays);  // while the products are made
             wgmma_wait<0>();
-            weigh(room, place.pairs.panel[0], kk, qk, place.decays, scale);
+            weights.weigh(room, place.pairs.panel[0], kk, qk, scale);
             __syncwarp();  // a warp's block on the diagonal is its own
             float x[2][4];
             invert(room.at(warp, warp), x);
