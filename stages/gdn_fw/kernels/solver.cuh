@@ -124,45 +124,59 @@ struct Weights {
         }
     }
 
-    // A warp's rows of -A left of the diagonal, to blocks, and of A on it; and rows of the pairs. Of A what is on the diagonal and
-    // above it is not read.
-    template <class T>
-    __device__ __forceinline__ void weigh(SolverRoom& room, T* pairs, const float (&kk)[CHUNK / 2],
-                                          const float (&qk)[CHUNK / 2], float scale) const {
-        int t = lane % 4, first = warp * SIDE + lane / 4, place = spot(lane / 4, 2 * t);
-        auto to = [&](int w) { return (place ^ w / 2 * 4) + w % 2 * 4 * SIDE; };
+    // `each`(c, w, x, y) with E of the two neighbours that a lane has as word w of its warp's block c.
+    template <class Each, class Done>
+    __device__ __forceinline__ void each(const SolverRoom& room, Each each, Done done) const {
+        int t = lane % 4, first = warp * SIDE + lane / 4;
 #pragma unroll
         for (int c = 0; c < BLOCKS; ++c) {
-            unsigned words[4];
             if (c < warp) {
-                auto& block = room.at(warp, c);
                 float row[2] = {room.row[c % (BLOCKS - 1)][first], room.row[c % (BLOCKS - 1)][first + 8]};
                 float2 column[2];
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
                     column[half] = *reinterpret_cast<const float2*>(&room.column[c * SIDE + 8 * half + 2 * t]);
 #pragma unroll
-                for (int w = 0; w < 4; ++w) {
-                    int n = 8 * c + 2 * w;
-                    float x = row[w % 2] * column[w / 2].x, y = row[w % 2] * column[w / 2].y, b = -beta[w % 2];
-                    words[w] = two_halves<T>(scale * x * qk[n], scale * y * qk[n + 1]);
-                    block[to(w)] = split_pair(b * x * kk[n], b * y * kk[n + 1]);
-                }
+                for (int w = 0; w < 4; ++w) each(c, w, row[w % 2] * column[w / 2].x, row[w % 2] * column[w / 2].y);
             } else if (c == warp) {
-                auto& block = reinterpret_cast<float2(&)[SIDE * SIDE / 2]>(room.at(warp, warp));
 #pragma unroll
-                for (int w = 0; w < 4; ++w) {
-                    int n = 8 * c + 2 * w;
-                    float x = own[2 * w], y = own[2 * w + 1], b = beta[w % 2];
-                    // Not 0 · NaN, where K's row is a later one.
-                    words[w] = two_halves<T>(x == 0 ? 0 : scale * x * qk[n], y == 0 ? 0 : scale * y * qk[n + 1]);
-                    block[to(w)] = make_float2(b * x * kk[n], b * y * kk[n + 1]);
-                }
+                for (int w = 0; w < 4; ++w) each(c, w, own[2 * w], own[2 * w + 1]);
             } else {
                 continue;
             }
-            store_matrices(cell(pairs, warp * SIDE + lane % 16, c * SIDE + lane / 16 * 8), words);
+            done(c);
         }
+    }
+
+    // A warp's rows of -A left of the diagonal, to blocks, and of A on it. Of A what is on the diagonal and above it is not read.
+    __device__ __forceinline__ void store_a(SolverRoom& room, const float (&kk)[CHUNK / 2]) const {
+        int place = spot(lane / 4, lane % 4 * 2);
+        each(
+            room,
+            [&](int c, int w, float x, float y) {
+                int n = 8 * c + 2 * w, to = (place ^ w / 2 * 4) + w % 2 * 4 * SIDE;
+                float b = c < warp ? -beta[w % 2] : beta[w % 2], a = b * x * kk[n], next = b * y * kk[n + 1];
+                if (c < warp) room.at(warp, c)[to] = split_pair(a, next);
+                else reinterpret_cast<float2*>(room.at(warp, c))[to] = make_float2(a, next);
+            },
+            [](int) {});
+    }
+
+    // Its rows of the pairs. Not 0 · NaN, where K's row is a later one.
+    template <class T>
+    __device__ __forceinline__ void store_pairs(const SolverRoom& room, T* pairs, const float (&qk)[CHUNK / 2],
+                                                float scale) const {
+        unsigned words[4];
+        each(
+            room,
+            [&](int c, int w, float x, float y) {
+                int n = 8 * c + 2 * w;
+                bool left = c < warp;
+                words[w] = two_halves<T>(left || x > 0 ? scale * x * qk[n] : 0, left || y > 0 ? scale * y * qk[n + 1] : 0);
+            },
+            [&](int c) {
+                store_matrices(cell(pairs, warp * SIDE + lane % 16, c * SIDE + lane / 16 * 8), words);
+            });
     }
 };
 // ANCHOR_END: kept
