@@ -143,7 +143,9 @@ template <class T, int KEY, int GROUPS> struct Block {
             T* values = shared.v[group][chunk % 2].panel[0];
             barriers.places.wait_full(turn);
             walker.read_state(place);
-            if (threadIdx.x == 0) ask(q, k, chunk + PLACES - 1, {turn.place > 0 ? turn.place - 1 : PLACES - 1, turn.parity ^ (turn.place > 0)});
+            bool wraps = turn.place == 0;  // the place of the chunk before
+            if (threadIdx.x == 0)
+                ask(q, k, chunk + PLACES - 1, {wraps ? PLACES - 1 : turn.place - 1, turn.parity ^ !wraps});
             if (asks && chunk > 0) {
                 bulk_wait_read<0>();  // h of the chunk before has left its place
                 bring(chunk + 1);
