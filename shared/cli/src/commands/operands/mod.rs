@@ -113,9 +113,9 @@ fn run_on(device: &Device, forms: &[Form], operands: &[u8]) -> Result<Vec<Result
         let image = unsafe { device.load_image(module.text().into_bytes())? };
         module.kernels.iter().try_for_each(|(kernel, _)| run(&image, kernel))?;
     } else {
-        for (object, kernels) in emulated::objects(&module)? {
+        for emulated::Object { bytes, kernels } in emulated::objects(&module)? {
             // SAFETY: it has just been made of this program's PTX.
-            let image = unsafe { device.load_image(object)? };
+            let image = unsafe { device.load_image(bytes)? };
             kernels.iter().try_for_each(|kernel| run(&image, kernel))?;
         }
     }
