@@ -15,7 +15,18 @@ constexpr int TILE = 8, CHUNK = 2048;  // rows of W of a stage, and bytes of eac
 constexpr int STAGE = TILE * CHUNK, MOST_STAGES = 12;
 
 // ANCHOR: stream
-// The rows of a block, eight at a time, each in chunks. Stage i is chunk i % chunks of tile i / chunks.
+// The stage that comes next: a tile of eight rows, a chunk of their columns, the place where it lies, and the parity of its barrier.
+struct Turn {
+    int tile = 0, chunk = 0, place = 0;
+    unsigned phase = 0;
+
+    __device__ __forceinline__ void next(int chunks, int stages) {
+        if (++chunk == chunks) chunk = 0, ++tile;
+        if (++place == stages) place = 0, phase ^= 1;
+    }
+};
+
+// The rows of a block on their way to its shared memory.
 template <class W> struct Stream {
     const W* weight;
     unsigned char* memory;  // shared, places for `stages` of them
@@ -23,20 +34,18 @@ template <class W> struct Stream {
     BlockRows own;
     int N, K, gated, stages, chunks, tiles;
 
-    __device__ __forceinline__ int steps() const { return tiles * chunks; }
-    __device__ __forceinline__ unsigned char* place(int i) const { return memory + i % stages * STAGE; }
-    __device__ __forceinline__ unsigned phase(int i) const { return i / stages % 2; }
+    __device__ __forceinline__ unsigned char* place(const Turn& turn) const { return memory + turn.place * STAGE; }
 
-    // A warp asks for stage i, a lane for each row.
-    __device__ __forceinline__ void ask(int i) const {
-        int lane = threadIdx.x % 32, tile = i / chunks, at = i % chunks * CHUNK, row = tile * TILE + lane;
-        int rows = min(TILE, own.rows - tile * TILE), bytes = min(CHUNK, K * static_cast<int>(sizeof(W)) - at);
-        Mbarrier* barrier = full + i % stages;
+    // A warp asks for a stage, a lane for each row.
+    __device__ __forceinline__ void ask(const Turn& turn) const {
+        int lane = threadIdx.x % 32, at = turn.chunk * CHUNK, row = turn.tile * TILE + lane;
+        int rows = min(TILE, own.rows - turn.tile * TILE), bytes = min(CHUNK, K * static_cast<int>(sizeof(W)) - at);
+        Mbarrier* barrier = full + turn.place;
         if (lane == 0) mbarrier_arrive_expect(barrier, rows * bytes);
         __syncwarp();  // the bytes are expected before they come
         if (lane < rows) {
             const W* from = weight + 1ll * own.row_of(row, N, gated) * K;
-            bulk_load(place(i) + lane * CHUNK, reinterpret_cast<const char*>(from) + at, bytes, barrier);
+            bulk_load(place(turn) + lane * CHUNK, reinterpret_cast<const char*>(from) + at, bytes, barrier);
         }
     }
 };

@@ -5,7 +5,7 @@
 // As v6_columns, a block has as many columns of y as any other, ± 1, and z lies in shared memory. But bulk copies bring W, in stages of
 // eight rows and 2 kB of each, so no register holds what is on its way, and no warp waits for all that it has asked for:
 //
-//   the producer   asks for stage i as soon as all have read stage i - stages
+//   the producer   asks for a stage as soon as all have read what lies in its place
 //   WARPS warps    multiply 128 bytes of each row of a stage on the tensor cores (fragments.cuh); a tile's last chunk ends with their sums
 //   one warp       adds up the sums of all, in their order, and ends the columns of the tile, while the others go on
 //
@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(32 * (WARPS + 2), 1)
     int chunks = (K * static_cast<int>(sizeof(W)) + CHUNK - 1) / CHUNK, tiles = (own.rows + TILE - 1) / TILE;
     Stream<W> stream{weight, memory, full, empty, own, N, K, gated, stages, chunks, tiles};
     T* z = reinterpret_cast<T*>(memory + stages * STAGE);
-    int warp = threadIdx.x / 32, steps = stream.steps();
+    int warp = threadIdx.x / 32, ahead = min(stages, tiles * chunks);  // stages that nobody waits for
+    Turn turn;
     bool speaks = threadIdx.x % 32 == 0;
 
     if (warp == PRODUCER) {
@@ -83,15 +84,15 @@ __global__ void __launch_bounds__(32 * (WARPS + 2), 1)
             mbarrier_fence_init();
         }
         // W is nobody's result: it is on its way before x is there.
-        for (int i = 0; i < min(stages, steps); ++i) stream.ask(i);
+        for (int i = 0; i < ahead; ++i, turn.next(chunks, stages)) stream.ask(turn);
     }
     bring_rows<NORM, ROWS, BLOCK>(z, z + R * K, x, norm, ogate, eps, K, D, R);
     __syncthreads();  // z is there, and so are the barriers
 
     if (warp == PRODUCER) {
-        for (int i = stages; i < steps; ++i) {
-            mbarrier_wait(empty + i % stages, stream.phase(i) ^ 1);  // all have read what lies there
-            stream.ask(i);
+        for (; turn.tile < tiles; turn.next(chunks, stages)) {
+            mbarrier_wait(empty + turn.place, turn.phase ^ 1);  // all have read what lies there
+            stream.ask(turn);
         }
         griddep_launch_dependents();
         ask_ahead(threadIdx.x % 32, 32, next, next_half, next_share, next_bytes, state, state_bytes);
@@ -109,14 +110,13 @@ __global__ void __launch_bounds__(32 * (WARPS + 2), 1)
 #pragma unroll
         for (int n = 0; n < FOURS; ++n) own_z[n] = z + min(4 * n + lane.sub, R - 1) * K;
         float sum[FOURS][4] = {};
-        for (int tile = 0, i = 0; tile < tiles; ++tile) {
-            for (int c = 0; c < chunks; ++c, ++i) {
+        for (int tile = 0; tile < tiles; ++tile) {
+            for (int c = 0; c < chunks; ++c, turn.next(chunks, stages)) {
                 int k = (c * CHUNK + warp * 128) / static_cast<int>(sizeof(W));
-                mbarrier_wait(full + i % stages, stream.phase(i));
-                if (k < K) multiply_stage<T, W>(sum, stream.place(i) + warp * 128, own_z, k, K,
-                                                        own.rows - tile * TILE, lane);
+                mbarrier_wait(full + turn.place, turn.phase);
+                if (k < K) multiply_stage<T, W>(sum, stream.place(turn) + warp * 128, own_z, k, K, own.rows - tile * TILE, lane);
                 __syncwarp();  // all lanes have read the stage
-                if (speaks) mbarrier_arrive(empty + i % stages);
+                if (speaks) mbarrier_arrive(empty + turn.place);
             }
             int slot = tile % 2;
             mbarrier_wait(taken + slot, tile / 2 % 2 ^ 1);  // the sums of the tile before last have been added up
