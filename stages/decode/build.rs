@@ -78,14 +78,13 @@ fn main() {
             tilings.map(|tiling| format!("few_rows_wgmma<{t}, {w}, {tiling}>"))
         })
         .collect();
-    // Places for rows of x; then warps, tiles of eight rows of W at a time, steps in flight.
+    // Places for rows of x; then warps that multiply.
     let fragments: Vec<_> = TYPES
         .iter()
         .filter(|[t, _]| *t != "float")
         .flat_map(|[t, w]| {
             ["NONE", "RMS", "HEADS"].into_iter().flat_map(move |norm| {
-                [1, 2, 4, 8]
-                    .map(|rows| format!("few_rows_fragments<{t}, {w}, {rows}, {norm}, 16, 2, 4>"))
+                [1, 2, 4, 8].map(|rows| format!("few_rows_fragments<{t}, {w}, {rows}, {norm}, 16>"))
             })
         })
         .collect();
@@ -112,7 +111,6 @@ fn main() {
         .kernel("kernels/v8_wgmma.cu", &wgmma)
         .needs("sm_90a")
         .kernel("kernels/v9_fragments.cu", &fragments)
-        .needs("sm_80")
-        .spills(16) // of places, with a norm
+        .needs("sm_90")
         .build();
 }

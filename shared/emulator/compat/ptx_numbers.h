@@ -6,23 +6,32 @@ namespace emu {
 namespace ptx {
 // ---- halves: computed in f32 and rounded once ---------------------------------------------------
 struct F16 {
-    static constexpr uint16_t EXPONENT = 0x7c00;
+    static constexpr float SMALLEST = 0x1p-14f;  // of its normal numbers
     static __forceinline__ float widen(uint16_t bits) { return f16_to_f32(bits); }
     static __forceinline__ uint16_t narrow(float v) { return f32_to_f16(v); }
 };
 struct BF16 {
-    static constexpr uint16_t EXPONENT = 0x7f80;
+    static constexpr float SMALLEST = 0x1p-126f;
     static __forceinline__ float widen(uint16_t bits) { return bf16_to_f32(bits); }
     static __forceinline__ uint16_t narrow(float v) { return f32_to_bf16(v); }
 };
 // `.ftz`: a subnormal number is a zero of its sign, as operand and as result.
 __forceinline__ float flushed(float v) { return ::fabsf(v) < 0x1p-126f ? std::copysign(0.0f, v) : v; }
+// Whether a result is subnormal is decided behind its rounding, as if there were smaller normal numbers: what is a number of
+// so many bits just below the smallest normal one is flushed, although a subnormal grid would round it up to that.
+__forceinline__ float flushed(float rounded, double exact) {
+    return ::fabsf(float(exact * 0x1p64)) < 0x1p-62f ? std::copysign(0.0f, rounded) : rounded;
+}
 template <class H> struct Flushed {
-    static __forceinline__ uint16_t flushed(uint16_t bits) {
-        return bits & H::EXPONENT ? bits : uint16_t(bits & 0x8000);
+    static __forceinline__ float flushed(float exact) {
+        return ::fabsf(exact) < H::SMALLEST ? std::copysign(0.0f, exact) : exact;
     }
-    static __forceinline__ float widen(uint16_t bits) { return H::widen(flushed(bits)); }
-    static __forceinline__ uint16_t narrow(float v) { return flushed(H::narrow(v)); }
+    static __forceinline__ float widen(uint16_t bits) { return flushed(H::widen(bits)); }
+    // Scaled, as a normal number.
+    static __forceinline__ uint16_t narrow(float exact) {
+        bool is_small = ::fabsf(H::widen(H::narrow(exact * 0x1p12f))) < H::SMALLEST * 0x1p12f;
+        return H::narrow(is_small ? std::copysign(0.0f, exact) : exact);
+    }
 };
 // The nearest number that is not beyond `exact`: towards zero (0), down (-1), up (1).
 template <class H> __forceinline__ uint16_t directed(float exact, int direction) {
@@ -57,8 +66,7 @@ template <class H, class F, class... W> __forceinline__ uint32_t halves(F f, uin
 }
 struct Sum { __forceinline__ float operator()(float a, float b) const { return a + b; } };
 struct Difference { __forceinline__ float operator()(float a, float b) const { return a - b; } };
-// By way of f64: a product of two bf16 may be subnormal in f32, and would be rounded twice.
-struct Product { __forceinline__ float operator()(float a, float b) const { return f64_to_f32_odd(double(a) * b); } };
+struct Product { __forceinline__ float operator()(float a, float b) const { return a * b; } };
 struct Negative { __forceinline__ float operator()(float a) const { return -a; } };
 struct Magnitude { __forceinline__ float operator()(float a) const { return ::fabsf(a); } };
 struct Fused {
@@ -79,12 +87,23 @@ struct Least { __forceinline__ float operator()(float a, float b) const { return
 struct Greatest { __forceinline__ float operator()(float a, float b) const { return greatest(a, b); } };
 struct LeastOrNan { __forceinline__ float operator()(float a, float b) const { return least_or_nan(a, b); } };
 struct GreatestOrNan { __forceinline__ float operator()(float a, float b) const { return greatest_or_nan(a, b); } };
+// div.approx: by a divisor that has no normal reciprocal it gives zero.
+__forceinline__ float div_approx(float a, float b) {
+    return ::fabsf(b) > 0x1p126f ? a * std::copysign(0.0f, b) : a / b;
+}
+// Approximations of f64 read the upper half of the number alone, and give no more.
+__forceinline__ double upper_half(double v) {
+    double half = from_bits<double>(to_bits(v) & 0xffffffff00000000ull);
+    return ::fabs(half) < 0x1p-1022 ? std::copysign(0.0, half) : half;
+}
 struct PowerOfTwo { __forceinline__ float operator()(float a) const { return ::exp2f(a); } };
 struct HyperbolicTangent { __forceinline__ float operator()(float a) const { return ::tanhf(a); } };
+template <class T> __forceinline__ bool is_normal(T v) { return v == 0 || std::isnormal(v); }
 template <class T> __forceinline__ T saturated(T v) { return v > T(0) ? v < T(1) ? v : T(1) : T(0); }
 template <class T> __forceinline__ T rectified(T v) { return v > T(0) || v != v ? v : T(0); }
 // cvt.rn.tf32: to nearest even.
 __forceinline__ uint32_t tf32_even(uint32_t f32) {
+    if ((f32 & 0x7fffffffu) > 0x7f800000u) return 0x7fffe000u;
     bool finite = (f32 & 0x7f800000u) != 0x7f800000u;
     return (finite ? f32 + 0xfffu + (f32 >> 13 & 1) : f32) & 0xffffe000u;
 }
@@ -128,11 +147,12 @@ template <int E, int M> __forceinline__ uint32_t from_two_fp8(uint16_t both) {
 }
 
 // ---- bits ---------------------------------------------------------------------------------------
+// Places and lengths beyond 255 PTX leaves open: of 32 bits GPUs look at the lowest 8 of their bits, of 64 at all.
 template <class T> __forceinline__ T bfe(T value, uint32_t from, uint32_t len) {
     constexpr uint32_t width = 8 * sizeof(T);
-    from &= 255, len &= 255;
+    if (width == 32) from &= 255, len &= 255;
     using U = typename std::make_unsigned<T>::type;
-    uint32_t last = std::min(from + len - 1, width - 1);
+    uint64_t last = std::min<uint64_t>(uint64_t(from) + len - 1, width - 1);
     U sign = std::is_signed<T>::value && len ? U(value) >> last & 1 : 0;
     U bits = from < width && len ? U(value) >> from : 0;
     uint32_t there = from < width ? std::min(len, width - from) : 0;
@@ -142,7 +162,7 @@ template <class T> __forceinline__ T bfe(T value, uint32_t from, uint32_t len) {
 }
 template <class T> __forceinline__ T bfi(T inserted, T into, uint32_t at, uint32_t len) {
     constexpr uint32_t width = 8 * sizeof(T);
-    at &= 255, len &= 255;
+    if (width == 32) at &= 255, len &= 255;
     if (at >= width || !len) return into;
     T mask = len >= width ? T(~T(0)) : T((T(1) << len) - 1);
     return T((into & ~(mask << at)) | ((inserted & mask) << at));
@@ -157,7 +177,7 @@ template <class T> __forceinline__ uint32_t bfind(T value, bool as_shift) {
 template <class T> __forceinline__ T magnitude(T a) { return a < 0 ? sub(T(0), a) : a; }
 template <class T> __forceinline__ T copysign_of(T sign, T value) { return std::copysign(value, sign); }
 template <class T> __forceinline__ T rem(T a, T b) {
-    if (b == 0) return a;
+    if (b == 0) return T(~T(0));
     if (std::is_signed<T>::value && b == T(-1)) return T(0);
     return T(a % b);
 }

@@ -30,7 +30,11 @@ impl Call<'_> {
         }
         (self.operands.len() == 2).then_some(())?;
         let (to_type, from_type) = (of_type(to)?, of_type(from)?);
-        let raw = self.read(1, from_type.cpp)?;
+        // A half is made of a subnormal f32 as it is, whatever `.ftz` says.
+        let raw = match *to {
+            "f16" | "bf16" => self.read_as_it_is(1, from_type.cpp)?,
+            _ => self.read(1, from_type.cpp)?,
+        };
         // As a number of C++.
         let (value, value_type) = match (half_format(from), *from) {
             (Some(format), "f16" | "bf16") => {

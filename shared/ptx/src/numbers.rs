@@ -138,7 +138,8 @@ impl Call<'_> {
             ("fma" | "mad", 4) if usual => {
                 let cpp = self.own_type().filter(Type::is_real)?.cpp;
                 let [a, b, c] = [self.read(1, cpp)?, self.read(2, cpp)?, self.read(3, cpp)?];
-                self.write_real(0, &format!("std::fma({a}, {b}, {c})"), cpp)
+                let done = format!("std::fma({a}, {b}, {c})");
+                self.write_rounded("fma", &[a, b, c], done, cpp)
             }
             ("bfind", 2) => {
                 let (cpp, shift) = (self.own_type()?.cpp, self.has("shiftamt"));
@@ -153,7 +154,8 @@ impl Call<'_> {
                     "infinite" => "std::isinf",
                     "number" => "!std::isnan",
                     "notanumber" => "std::isnan",
-                    "normal" => "std::isnormal",
+                    // Zeros are among them.
+                    "normal" => "::emu::ptx::is_normal",
                     _ => return None,
                 };
                 self.write(0, &format!("{test}({value})"))
@@ -238,9 +240,33 @@ impl Call<'_> {
             None => "FE_TONEAREST",
         };
         let done = format!("::emu::rounded({mode}, {function}, {})", values.join(", "));
+        self.write_rounded(self.words[0], &values, done, cpp)
+    }
+
+    /// Writes a rounded result. With `.ftz` the size of the exact one decides; `.sat` comes last.
+    fn write_rounded(
+        &self,
+        name: &str,
+        values: &[String],
+        done: String,
+        cpp: &str,
+    ) -> Option<String> {
+        let flushed = match (name, values) {
+            _ if cpp != "float" || !self.has("ftz") => done,
+            ("mul", [a, b]) => format!("::emu::ptx::flushed({done}, double({a}) * {b})"),
+            ("div", [a, b]) => format!("::emu::ptx::flushed({done}, double({a}) / {b})"),
+            ("rcp", [a]) => format!("::emu::ptx::flushed({done}, 1 / double({a}))"),
+            ("fma", [a, b, c]) => {
+                format!("::emu::ptx::flushed({done}, ::emu::fma_odd({a}, {b}, {c}))")
+            }
+            // Sums are exact where they are as small, and roots are not.
+            _ => format!("::emu::ptx::flushed({done})"),
+        };
         let is_saturated = self.has("sat");
-        let done = if is_saturated { format!("::emu::ptx::saturated({done})") } else { done };
-        self.write_real(0, &done, cpp)
+        self.write(
+            0,
+            &if is_saturated { format!("::emu::ptx::saturated({flushed})") } else { flushed },
+        )
     }
 
     /// `min` and `max` of real numbers.
@@ -486,7 +512,10 @@ impl Call<'_> {
                 return self.write(0, &format!("::emu::ptx::{}({a}, {by})", self.words[0]));
             }
             name @ ("add" | "sub" | "mul" | "div") => {
-                return self.write_real(0, &format!("::emu::ptx::{name}({a}, {b})"), cpp);
+                let is_rough = name == "div" && self.has("approx");
+                let function = if is_rough { "div_approx" } else { name };
+                let done = format!("::emu::ptx::{function}({a}, {b})");
+                return self.write_rounded(name, &[a, b], done, cpp);
             }
             "and" => "&",
             "or" => "|",
@@ -506,6 +535,12 @@ impl Call<'_> {
         let result = match (self.words[0], name) {
             ("ex2", "f32") => format!("::exp2f({a})"),
             ("lg2", "f32") => format!("::log2f({a})"),
+            ("rcp", "f64") if self.has("approx") => {
+                format!("::emu::ptx::upper_half(1 / ::emu::ptx::upper_half({a}))")
+            }
+            ("rsqrt", "f64") if self.has("ftz") => {
+                format!("::emu::ptx::upper_half(1 / std::sqrt(::emu::ptx::upper_half({a})))")
+            }
             ("rcp", "f32" | "f64") => format!("{}(1 / {a})", kind.cpp),
             ("rsqrt", "f32" | "f64") => format!("{}(1 / std::sqrt({a}))", kind.cpp),
             ("sqrt", "f32" | "f64") => format!("std::sqrt({a})"),

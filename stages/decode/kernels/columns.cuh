@@ -44,38 +44,38 @@ template <int V> __device__ __forceinline__ float add_lanes(float (&v)[V]) {
 }
 
 // ANCHOR: share
-// What a warp has of its block's rows of W: a slice of the columns, EACH rows at a time, of each so many packs as ACROSS lanes load.
-// Row i of the block is row i of W from `first` on; gated, rows of gate and of up take turns.
-template <class W, int WARPS, int EACH, int ACROSS = 32> struct Share {
-    static constexpr int E = OF_PACK<W>, STEP = ACROSS * E, ROWS = EACH;
-    int first, columns, rows;     // of the block: columns of y, and rows of W
+// A block's columns of y, and rows of W. Row i of the block is row i of W from `first` on; gated, rows of gate and of up take turns.
+struct BlockRows {
+    int first, columns, rows;
+
+    __device__ __forceinline__ BlockRows(int N, int gated) {
+        // The first blocks have a column more, where N is no multiple of them.
+        unsigned blocks = gridDim.x, block = blockIdx.x, each = static_cast<unsigned>(N) / blocks, more = N - each * blocks;
+        first = static_cast<int>(block * each + min(block, more)), columns = static_cast<int>(each + (block < more));
+        rows = gated ? 2 * columns : columns;
+    }
+    // Row i of the block in W.
+    __device__ __forceinline__ int row_of(int i, int N, int gated) const { return gated ? first + i / 2 + i % 2 * N : first + i; }
+};
+
+// What a warp has of its block's rows of W: a slice of the columns, EACH rows at a time.
+template <class W, int WARPS, int EACH> struct Share : BlockRows {
+    static constexpr int E = OF_PACK<W>, STEP = 32 * E, ROWS = EACH;
     int slices, slice, group;     // of a row; this warp's; its group's number
     int begin, end, turns;        // this lane's first column, the end of the slice, steps of a row
     int batch;                    // rows between two turns of a group
     long long odd, pair;          // from an even row to the next, and to the one behind it
 
-    // 2^log slices.
-    __device__ __forceinline__ Share(int N, int K, int gated, int log) {
-        // The first blocks have a column more, where N is no multiple of them.
-        unsigned blocks = gridDim.x, block = blockIdx.x, each = static_cast<unsigned>(N) / blocks, more = N - each * blocks;
-        first = static_cast<int>(block * each + min(block, more)), columns = static_cast<int>(each + (block < more));
-        rows = gated ? 2 * columns : columns;
-        int warp = threadIdx.x / 32, packs = K / E;
+    __device__ __forceinline__ Share(int N, int K, int gated) : BlockRows(N, gated) {
+        int warp = threadIdx.x / 32, packs = K / E, log = 0;
+        while (1 << (log + 1) <= WARPS && packs >= LEAST << (log + 1)) ++log;
         slices = 1 << log, slice = warp & (slices - 1), group = warp >> log;
         int own = (((packs + slices - 1) >> log) + 7) / 8 * 8;  // packs of a slice: whole lines of 128 bytes
-        begin = (slice * own + static_cast<int>(threadIdx.x) % ACROSS) * E, end = min((slice + 1) * own * E, K);
-        turns = (own + ACROSS - 1) / ACROSS;
+        begin = (slice * own + static_cast<int>(threadIdx.x) % 32) * E, end = min((slice + 1) * own * E, K);
+        turns = (own + 31) / 32;
         batch = (WARPS >> log) * EACH;
         odd = gated ? 1ll * N * K : K, pair = gated ? K : 2ll * K;
     }
-    // Slices of LEAST packs or more.
-    __device__ __forceinline__ static int of_slices(int K) {
-        int log = 0;
-        while (1 << (log + 1) <= WARPS && K / E >= LEAST << (log + 1)) ++log;
-        return log;
-    }
-    // Row i of the block in W.
-    __device__ __forceinline__ int row_of(int i, int N, int gated) const { return gated ? first + i / 2 + i % 2 * N : first + i; }
     __device__ __forceinline__ int steps() const {
         int left = rows - group * EACH;
         return left > 0 ? (left + batch - 1) / batch * turns : 0;
@@ -111,9 +111,6 @@ template <class W, class Own> struct Loads {
 #pragma unroll
         for (int j = 0; j < Own::ROWS; ++j)
             if (inside && place.row + j < own.rows) ask(j, at + (j / 2 * own.pair + j % 2 * own.odd));
-        step(own);
-    }
-    __device__ __forceinline__ void step(const Own& own) {
         at += Own::STEP;
         if (place.advance(own)) at += back;
     }

@@ -128,8 +128,8 @@ __global__ void __launch_bounds__(THREADS, TILES == 1 || (TILES == 2 && is_int8<
 
     for (int tile = blockIdx.x, n = 0; tile < tiles; tile += gridDim.x, ++n) {
         float c[TILES][4] = {};
-        if (tile + static_cast<int>(gridDim.x) >= tiles)
-            ask_ahead<WARPS>(next, next_half, next_share, next_bytes, state, state_bytes);
+        if (tile + static_cast<int>(gridDim.x) >= tiles && lane == 0)
+            ask_ahead(warp, WARPS, next, next_half, next_share, next_bytes, state, state_bytes);
         for (int s = 0; s < mine; s += DEPTH) {
             // The loads from here on are those of the next tile, if there is one.
             if (s + DEPTH == mine) ahead = Rows<W>(weight, min(tile + static_cast<int>(gridDim.x), tiles - 1), N, K, gated, g);

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     constexpr int THREADS = 32 * WARPS;
     DYNAMIC_SHARED(T, z);  // [ROWS, K]; behind it what the norm needs, and the sums
     using Own = Share<W, WARPS, EACH>;
-    Own own(N, K, gated, Own::of_slices(K));
+    Own own(N, K, gated);
     T* own_norm = z + ROWS * K;
     BlockSums<ROWS> sums(own_norm + of_norm<NORM>(K, ROWS), own);
 
@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 #pragma unroll 1
     for (int s = 0; s < steps; s += DEPTH) {
         if (LATE && s + LATE * DEPTH >= steps) griddep_launch_dependents();
-        if (s + DEPTH >= steps) ask_ahead<WARPS>(next, next_half, next_share, next_bytes, state, state_bytes);
+        if (s + DEPTH >= steps && threadIdx.x % 32 == 0)
+            ask_ahead(threadIdx.x / 32, WARPS, next, next_half, next_share, next_bytes, state, state_bytes);
 #pragma unroll
         for (int d = 0; d < DEPTH; ++d) {
             if (s + d >= steps) break;

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     constexpr int THREADS = 32 * WARPS;
     DYNAMIC_SHARED(uint4, ring);  // [DEPTH, EACH, THREADS]; behind it z [ROWS, K], what the norm needs, and the sums
     using Own = Share<W, WARPS, EACH>;
-    Own own(N, K, gated, Own::of_slices(K));
+    Own own(N, K, gated);
     T* z = reinterpret_cast<T*>(ring + DEPTH * EACH * THREADS);
     T* own_norm = z + ROWS * K;
     BlockSums<ROWS> sums(own_norm + of_norm<NORM>(K, ROWS), own);

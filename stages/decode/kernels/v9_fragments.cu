@@ -1,78 +1,130 @@
-// y = s (x Wᵀ) + residual of one row to eight: warps walk down their columns of W, and the tensor cores multiply.
+// y = s (x Wᵀ) + residual of one row to eight: W streams through shared memory, and each role has warps of its own.
 //
 //     y_rn = s_n Σ_k W_nk z_rk + residual_rn        z: x, or its norm (normed_rows.cuh)
 //
-// As v6_columns: a block has as many columns of y as any other, ± 1; a warp keeps its slice of the columns of W, and its loads never stop; the
-// sums of all rows meet once, behind the last row. But a step is 128 bytes of each of 8 TILES rows of W, as fragments have them
-// (fragments.cuh), so eight rows of x cost hardly more than one, and int8 two instructions a number. One block fills a
-// multiprocessor: x is there once, and each block norms all rows of it.
+// As v6_columns, a block has as many columns of y as any other, ± 1, and z lies in shared memory. But bulk copies bring W, in stages of
+// eight rows and 2 kB of each, so no register holds what is on its way, and no warp waits for all that it has asked for:
 //
-// When a warp has asked for its last weights, it also asks for what the next launches begin with, to the L2 cache: the first rows
-// of each block's share of `next`, the weights of the product behind this one, and `state`. So memory is busy while the last sums meet,
-// and until the next blocks have begun. Nobody waits for it, and no result depends on it.
+//   the producer   asks for a stage as soon as all have read what lies in its place
+//   WARPS warps    multiply 128 bytes of each row of a stage on the tensor cores (fragments.cuh); a tile's last chunk ends with their sums
+//   one warp       adds up the sums of all, in their order, and ends the columns of the tile, while the others go on
+//
+// With int8 that is two instructions a number. One block fills a multiprocessor: x is there once, and each block norms all rows of it.
+//
+// When the producer has asked for its last stage, the launch behind this one may begin, and it asks for what that begins with (ahead.cuh).
 //
 // weight: N x K, or 2 N x K; scale: one for each of its rows; x: R x K; norm: K; ogate (o): R x K; residual: R x N; y: R x N, in
-// parts (cell_of). next: a half has `next_half` elements, of which a block asks for `next_bytes` from each `next_share` on; state:
-// `state_bytes` for each block. K is a multiple of 16; R is ROWS at most; a row has 2^slices slices.
+// parts (cell_of). K is a multiple of 16; R is ROWS at most.
 #include "ahead.cuh"
 #include "fragments.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 
 using namespace lab;
 
+#ifdef LAB_CLUSTERS
+// The end of a tile's columns by a warp.
+template <class W, int ROWS, int WARPS, class T>
+__device__ __forceinline__ void end_tile(const float (&part)[WARPS][TILE * ROWS], const BlockRows& own, int tile, const float* scale,
+                                         const T* residual, int has_residual, int gated, Mbarrier* ready, unsigned phase,
+                                         const Columns<T>& to) {
+    constexpr int CELLS = (TILE * ROWS + 31) / 32;
+    int across = gated ? TILE / 2 : TILE, columns = min(across, own.columns - tile * across), first = own.first + tile * across;
+    int lane = threadIdx.x % 32, c = lane % across, r0 = lane / across, down = 32 / across, n = first + c;
+    float added[CELLS] = {}, gate_scale = 1, up_scale = 1;
+    if (c < columns) {
+#pragma unroll
+        for (int i = 0; i < CELLS; ++i)
+            if (has_residual && r0 + i * down < to.R) added[i] = to_math(residual[1ll * (r0 + i * down) * to.N + n]);
+        gate_scale = scale_of<W>(scale, n);
+        if (gated) up_scale = scale_of<W>(scale, to.N + n);
+    }
+    mbarrier_wait(ready, phase);  // the sums of all warps are there
+    auto sum_of = [&](int row, int r) {
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) sum += part[w][row * ROWS + r];
+        return sum;
+    };
+#pragma unroll
+    for (int i = 0; i < CELLS; ++i) {
+        int r = r0 + i * down;
+        if (c >= columns || r >= to.R) continue;
+        float total = sum_of(gated ? 2 * c : c, r) * gate_scale;
+        if (gated) total *= quick_sigmoid(total) * sum_of(2 * c + 1, r) * up_scale;
+        to.store(r, n, has_residual ? total + added[i] : total);
+    }
+}
+#endif
+
 // ANCHOR: fragments
-template <class T, class W, int ROWS, Norm NORM, int WARPS, int TILES, int DEPTH>
-__global__ void __launch_bounds__(32 * WARPS, 1)
+template <class T, class W, int ROWS, Norm NORM, int WARPS>
+__global__ void __launch_bounds__(32 * (WARPS + 2), 1)
     few_rows_fragments(const W* __restrict__ weight, const float* __restrict__ scale, const T* x, const T* __restrict__ norm,
                        const T* ogate, const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K,
-                       int D, int slices, int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3,
+                       int D, int stages, int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3,
                        int p4, const W* __restrict__ next, long long next_half, int next_share, int next_bytes,
                        const float* state, int state_bytes) {
-    constexpr int BLOCK = 32 * WARPS, FOURS = (ROWS + 3) / 4;
-    using Own = Share<W, WARPS, 8 * TILES, ACROSS>;
-    DYNAMIC_SHARED(T, z);  // [R, K]; behind it what the norm needs, and the sums
-    Own own(N, K, gated, slices);
-    T* own_norm = z + R * K;
-    BlockSums<ROWS> sums(own_norm + of_norm<NORM>(K, R), own);
-    LanePlace lane;
+#ifdef LAB_CLUSTERS
+    constexpr int BLOCK = 32 * (WARPS + 2), FOURS = (ROWS + 3) / 4, PRODUCER = WARPS;
+    DYNAMIC_SHARED(unsigned char, memory);  // the stages, z [R, K], and what the norm needs
+    __shared__ Mbarrier full[MOST_STAGES], empty[MOST_STAGES], ready[2], taken[2];
+    __shared__ float part[2][WARPS][TILE * ROWS];
+    BlockRows own(N, gated);
+    int chunks = (K * static_cast<int>(sizeof(W)) + CHUNK - 1) / CHUNK, tiles = (own.rows + TILE - 1) / TILE;
+    Stream<W> stream{weight, memory, full, empty, own, N, K, gated, stages, chunks, tiles};
+    T* z = reinterpret_cast<T*>(memory + stages * STAGE);
+    int warp = threadIdx.x / 32, ahead = min(stages, tiles * chunks);  // stages that nobody waits for
+    Turn turn;
+    bool speaks = threadIdx.x % 32 == 0;
 
-    Loads<W, Own> ahead(weight + 1ll * own.first * K, own);
-    Rows2 raw[DEPTH][TILES] = {};
-#pragma unroll
-    for (int d = 0; d < DEPTH; ++d) load_tiles<W>(raw[d], ahead, own, lane.sub);
-    float* scales = sums.sums + own.slices * sums.room;
-    if constexpr (is_int8<W>)
-#pragma unroll 1
-        for (int i = threadIdx.x; i < own.rows; i += BLOCK) scales[i] = scale[own.row_of(i, N, gated)];
-    // W is nobody's result: it is on its way before x is there, as scales are.
-    bring_rows<NORM, ROWS, BLOCK>(z, own_norm, x, norm, ogate, eps, K, D, R);
-    if (has_residual) sums.template bring_added<BLOCK>(residual, own, N, R);
-    __syncthreads();  // z is there
+    if (warp == PRODUCER) {
+        if (speaks) {
+            for (int i = 0; i < stages; ++i) mbarrier_init(full + i, 1), mbarrier_init(empty + i, WARPS);
+            for (int i = 0; i < 2; ++i) mbarrier_init(ready + i, WARPS), mbarrier_init(taken + i, 1);
+            mbarrier_fence_init();
+        }
+        // W is nobody's result: it is on its way before x is there.
+        for (int i = 0; i < ahead; ++i, turn.next(chunks, stages)) stream.ask(turn);
+    }
+    bring_rows<NORM, ROWS, BLOCK>(z, z + R * K, x, norm, ogate, eps, K, D, R);
+    __syncthreads();  // z is there, and so are the barriers
 
-    const T* own_z[FOURS];  // rows past the last are it again: nobody stores their sums
-#pragma unroll
-    for (int n = 0; n < FOURS; ++n) own_z[n] = z + min(4 * n + lane.sub, R - 1) * K;
-    int steps = own.steps(), s = 0;
-    float sum[TILES][FOURS][4] = {};
-    Place<Own> here(own);
-#pragma unroll 1
-    do {
-        if (s + DEPTH >= steps) {
-            griddep_launch_dependents();
-            ask_ahead<WARPS>(next, next_half, next_share, next_bytes, state, state_bytes);
+    if (warp == PRODUCER) {
+        for (; turn.tile < tiles; turn.next(chunks, stages)) {
+            mbarrier_wait(empty + turn.place, turn.phase ^ 1);  // all have read what lies there
+            stream.ask(turn);
         }
-#pragma unroll
-        for (int d = 0; d < DEPTH; ++d) {
-            if (s + d >= steps) break;
-            multiply_tiles<T, W>(sum, raw[d], own_z, here.k, here.k < own.end);
-            load_tiles<W>(raw[d], ahead, own, lane.sub);
-            int row = here.row;
-            if (here.advance(own)) put_tiles(sums, own, row, sum, lane, R);
+        griddep_launch_dependents();
+        ask_ahead(threadIdx.x % 32, 32, next, next_half, next_share, next_bytes, state, state_bytes);
+    } else if (warp > PRODUCER) {
+        for (int tile = 0; tile < tiles; ++tile) {
+            int slot = tile % 2;
+            end_tile<W, ROWS, WARPS>(part[slot], own, tile, scale, residual, has_residual, gated, ready + slot, tile / 2 % 2,
+                        Columns<T>{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4});
+            __syncwarp();  // all lanes have read the sums
+            if (speaks) mbarrier_arrive(taken + slot);
         }
-        s += DEPTH;
-    } while (s < steps);
-    __syncthreads();  // the sums of all slices are there
-    auto scale_at = [&](int i) { return is_int8<W> ? scales[i] : 1.0f; };
-    store_columns<ROWS, BLOCK>(sums, own, scale_at, has_residual, gated, Columns<T>{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4});
+    } else {
+        LanePlace lane;
+        const T* own_z[FOURS];  // rows past the last are it again: nobody stores their sums
+#pragma unroll
+        for (int n = 0; n < FOURS; ++n) own_z[n] = z + min(4 * n + lane.sub, R - 1) * K;
+        float sum[FOURS][4] = {};
+        for (int tile = 0; tile < tiles; ++tile) {
+            for (int c = 0; c < chunks; ++c, turn.next(chunks, stages)) {
+                int k = (c * CHUNK + warp * 128) / static_cast<int>(sizeof(W));
+                mbarrier_wait(full + turn.place, turn.phase);
+                if (k < K) multiply_stage<T, W>(sum, stream.place(turn) + warp * 128, own_z, k, K, own.rows - tile * TILE, lane);
+                __syncwarp();  // all lanes have read the stage
+                if (speaks) mbarrier_arrive(empty + turn.place);
+            }
+            int slot = tile % 2;
+            mbarrier_wait(taken + slot, tile / 2 % 2 ^ 1);  // the sums of the tile before last have been added up
+            put_tile<ROWS>(part[slot][warp], sum, lane);
+            __syncwarp();  // all lanes have written
+            if (speaks) mbarrier_arrive(ready + slot);
+        }
+    }
+#endif
 }
 // ANCHOR_END: fragments

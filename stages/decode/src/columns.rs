@@ -1,6 +1,6 @@
 //! The launches of `kernels/v6_columns.cu`, `kernels/v7_ring.cu` and `kernels/v9_fragments.cu`.
 
-use lab_device::DType;
+use lab_device::{DType, Kernel, Launch};
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{Error, Plan, arguments, named};
 
@@ -29,9 +29,6 @@ impl Tiling {
             (Way::Ring, _) => {
                 Self { warps: 16, each: 2, depth: 5, blocks: 2, late: 1, alone: true }
             }
-            (Way::Fragments, _) => {
-                Self { warps: 16, each: 16, depth: 4, blocks: 1, late: 1, alone: true }
-            }
             (_, 1) => Self { warps: 16, each: 4, depth: 2, blocks: 2, late: 1, alone: false },
             // The sums of two rows of x take the registers of a second block.
             _ => Self { warps: 16, each: 4, depth: 2, blocks: 1, late: 1, alone: false },
@@ -39,65 +36,33 @@ impl Tiling {
     }
 }
 
+/// Warps of a block of [`Way::Fragments`] that multiply, bytes of a stage, and the most stages.
+const MULTIPLIERS: usize = 16;
+const STAGE: usize = 8 * 2048;
+const MOST_STAGES: usize = 12;
+
 /// Columns of y of a block at most: their sums lie in its shared memory.
 const MOST_COLUMNS: usize = 512;
 
 impl FewRows<'_> {
     /// Adds the launch of what fits [`Way::Columns`] or [`Way::Ring`], by this one; y.
     pub(crate) fn add_columns(&self, plan: &mut Plan, way: Way) -> Result<Slot, Error> {
-        let Self { dtype, rows, n, k, x, weight, gated, norm, parts, .. } = *self;
+        let Self { dtype, rows, n, gated, .. } = *self;
         let Tiling { warps, each, depth, blocks, late, alone } = Tiling::of(way, rows);
         let w = if self.scale.is_some() { DType::I8 } else { dtype }.cpp();
-        let (t, norms) = (dtype.cpp(), self.norm_in_kernels());
-        // Rows that have places in shared memory.
-        let places = rows.next_power_of_two();
-        let name = match way {
-            // Tiles of eight rows.
-            Way::Fragments => {
-                format!(
-                    "few_rows_fragments<{t}, {w}, {places}, {norms}, {warps}, {}, {depth}>",
-                    each / 8
-                )
-            }
-            Way::Ring => format!(
-                "few_rows_ring<{t}, {w}, {rows}, {norms}, {warps}, {each}, {depth}, {blocks}, {late}>"
-            ),
-            _ => format!(
-                "few_rows_columns<{t}, {w}, {rows}, {norms}, {warps}, {each}, {depth}, {blocks}, {late}>"
-            ),
-        };
+        let name = format!(
+            "few_rows_{}<{}, {w}, {rows}, {}, {warps}, {each}, {depth}, {blocks}, {late}>",
+            if way == Way::Ring { "ring" } else { "columns" },
+            dtype.cpp(),
+            self.norm_in_kernels()
+        );
         let kernel = plan.device().kernel(way.source(), &name)?;
         let most = MOST_COLUMNS / if gated { 2 } else { 1 };
-        // Of so many columns of so many rows of x, in so many slices.
-        let shared_of = |columns: usize, rows: usize, places: usize, slices: usize| {
-            let sums = columns * places * (1 + slices * if gated { 2 } else { 1 });
-            let normed = match norm {
-                None => 0,
-                Some(Norm { heads: None, .. }) => k,
-                Some(_) => k + rows * k,
-            };
-            let scales = if way == Way::Fragments && self.scale.is_some() {
-                columns * if gated { 2 } else { 1 }
-            } else {
-                0
-            };
+        let shared = |columns: usize| {
+            let sums = columns * rows * (1 + warps * if gated { 2 } else { 1 });
             let ring = if way == Way::Ring { warps * 32 * each * depth * 16 } else { 0 };
-            ring + (rows * k + normed) * dtype.size() + (sums + scales) * DType::F32.size()
+            ring + self.elements_of_x() * dtype.size() + sums * DType::F32.size()
         };
-        let multiprocessors = plan.device().facts().multiprocessors;
-        let slices = if way == Way::Fragments {
-            // As many of 128 bytes or more as have room for the sums of eight rows: a row's bits are those that it has among eight.
-            let columns = n.div_ceil(multiprocessors as usize);
-            let of_line = 128 / if self.scale.is_some() { 1 } else { dtype.size() };
-            let room = plan.device().facts().max_shared_per_block as usize;
-            let fits = |slices: &usize| {
-                slices * of_line <= k && shared_of(columns, 8, 8, *slices) + (1 << 10) <= room
-            };
-            [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1)
-        } else {
-            warps
-        };
-        let shared = |columns: usize| shared_of(columns, rows, places, slices);
         // Fewer at most, where rows of x and a ring leave no room for so many: a kernel has up to 1 KB beside.
         let room = plan.device().facts().max_shared_per_block as usize;
         let left = room.saturating_sub(shared(0) + (1 << 10));
@@ -105,11 +70,59 @@ impl FewRows<'_> {
         // All blocks that fit have as many columns; as many of them fit as with the most.
         let threads = u32::try_from(32 * warps).expect("threads of a block");
         let fit = kernel.resident_blocks(threads, shared(most))?.max(1);
+        let multiprocessors = plan.device().facts().multiprocessors;
         let fit = if alone { fit.min(multiprocessors) } else { fit } as usize;
         let useful = (if gated { 2 * n } else { n }).div_ceil(each);
         let across = fit.min(useful).max(n.div_ceil(most));
         let launch = kernel.grid([across as u32, 1, 1])?.shared(shared(n.div_ceil(across)));
 
+        self.launch_normed(plan, &kernel, launch, 0)
+    }
+
+    /// Adds the launch of [`Way::Fragments`]; y.
+    pub(crate) fn add_fragments(&self, plan: &mut Plan) -> Result<Slot, Error> {
+        let Self { dtype, rows, n, gated, .. } = *self;
+        let w = if self.scale.is_some() { DType::I8 } else { dtype }.cpp();
+        let (t, norms, places) = (dtype.cpp(), self.norm_in_kernels(), rows.next_power_of_two());
+        let name = format!("few_rows_fragments<{t}, {w}, {places}, {norms}, {MULTIPLIERS}>");
+        let kernel = plan.device().kernel(Way::Fragments.source(), &name)?;
+        let facts = plan.device().facts();
+        let of_x = self.elements_of_x() * dtype.size();
+        // Beside them are the sums of two tiles of each warp, and barriers.
+        let beside = 2 * MULTIPLIERS * 8 * places * DType::F32.size() + (2 << 10);
+        let room = (facts.max_shared_per_block as usize).saturating_sub(of_x + beside);
+        let stages = (room / STAGE).min(MOST_STAGES);
+        if stages < 2 {
+            let what = "x of few_rows, with its norm, in shared memory";
+            return Err(Error::bad(what, format!("room for two stages of {STAGE} bytes"), of_x));
+        }
+        let tiles = if gated { 2 * n } else { n }.div_ceil(8);
+        let across = (facts.multiprocessors as usize).min(tiles) as u32;
+        let threads = 32 * (MULTIPLIERS as u32 + 2);
+        let launch = Launch::new(across, threads).shared(stages * STAGE + of_x);
+        self.launch_normed(plan, &kernel, launch, stages)
+    }
+
+    /// Elements of shared memory for x, and for what its norm has beside it.
+    fn elements_of_x(&self) -> usize {
+        let Self { rows, k, norm, .. } = *self;
+        let normed = match norm {
+            None => 0,
+            Some(Norm { heads: None, .. }) => k,
+            Some(_) => k + rows * k,
+        };
+        rows * k + normed
+    }
+
+    /// Adds the launch of a kernel that may norm x; y.
+    fn launch_normed(
+        &self,
+        plan: &mut Plan,
+        kernel: &Kernel,
+        launch: Launch,
+        stages: usize,
+    ) -> Result<Slot, Error> {
+        let Self { dtype, rows, n, k, x, weight, gated, norm, parts, .. } = *self;
         let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * n));
         let has_residual = self.added.is_some();
         let residual = self.added.unwrap_or_else(|| plan.scratch(dtype, 1));
@@ -128,10 +141,10 @@ impl FewRows<'_> {
         let (next, state) = (weight, scale);
         let scope = Scope::new().with(named![
             weight, scale, x, norm, ogate, bias, residual, y, gates: to, R: rows, N: n, K: k, D: width,
-            slices: slices.ilog2(), has_residual, gated, eps, heads, cap, p1, p2, p3, p4, next,
+            stages, has_residual, gated, eps, heads, cap, p1, p2, p3, p4, next,
             next_half: 0, next_share: 0, next_bytes: 0, state, state_bytes: 0
         ]);
-        plan.launch_in(&scope, &kernel, launch.overlap_previous(), arguments![])?;
+        plan.launch_in(&scope, kernel, launch.overlap_previous(), arguments![])?;
         Ok(y)
     }
 }

@@ -281,7 +281,7 @@ pub static FRAGMENTS: FewRowsVersion = FewRowsVersion {
     info: Info {
         name: "v9_fragments",
         parent: Some("v6_columns"),
-        change: "for one row to eight: the walk down the columns on the tensor cores; int8 by two instructions a number",
+        change: "for one row to eight: weights stream through shared memory to tensor cores; each role has warps of its own",
         dims: EIGHT_DIMS,
         ..MMA.info
     },
@@ -321,7 +321,7 @@ static TWO_DIMS: &[Dim] = &{
 
 static EIGHT_DIMS: &[Dim] = &{
     let [rows, n, k] = dims(8);
-    [rows, n, Dim { max: 12_000, ..k }]
+    [rows, n, Dim { max: 8192, ..k }]
 };
 
 const INT8_INPUTS: &[Input] = &[
@@ -374,6 +374,7 @@ impl Version for FewRowsVersion {
         ];
         if self.way.keeps_x() {
             all.retain(|[r, ..]| *r <= self.way.most_rows());
+            let long = if self.way == Way::Fragments { 8192 } else { 10944 };
             if self.way == Way::Fragments {
                 // Places for rows that are not there; slices of no whole line; fewer columns than a line; a block's second turn.
                 all.extend([
@@ -381,11 +382,11 @@ impl Version for FewRowsVersion {
                     [8, 700, 48],
                     [7, 17, 2560],
                     [8, 33, 4096],
-                    [6, 9, 10944],
+                    [6, 9, 8192],
                 ]);
             }
             // A slice of 11 warps' worth that ends within a lane's turn; more rows of W than one block may have; slices of several steps.
-            all.extend([[2, 33, 1040], [2, 1500, 48], [1, 9, 10944], [2, 70, 2064], [1, 17, 4096]]);
+            all.extend([[2, 33, 1040], [2, 1500, 48], [1, 9, long], [2, 70, 2064], [1, 17, 4096]]);
         } else if self.way.is_of_halves() {
             // More tiles than the emulator has places for blocks.
             all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272], [2, 1500, 48], [33, 150, 1056]]);

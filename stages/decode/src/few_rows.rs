@@ -83,9 +83,9 @@ impl Way {
     /// Elements of x, of halves, that a version takes at most.
     pub(crate) fn most_kept(self, device: &Device) -> usize {
         match self {
-            // A block fills a multiprocessor; beside x there are sums of some columns, and a norm of its weight.
+            // A block fills a multiprocessor; beside x are stages of W, and sums.
             Self::Fragments => {
-                (device.facts().max_shared_per_block as usize).saturating_sub(48 << 10) / 2
+                (device.facts().max_shared_per_block as usize).saturating_sub(96 << 10) / 2
             }
             _ if self.keeps_x() => MOST_NORMED,
             _ => usize::MAX,
@@ -236,7 +236,8 @@ impl FewRows<'_> {
             Way::Naive => format!("few_rows_naive<{t}>"),
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
-            Way::Columns | Way::Ring | Way::Fragments => return self.add_columns(plan, way),
+            Way::Columns | Way::Ring => return self.add_columns(plan, way),
+            Way::Fragments => return self.add_fragments(plan),
             Way::Wgmma => return self.add_wgmma(plan, None),
             Way::Split => {
                 format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)

@@ -13,14 +13,21 @@ use crate::failure::Failure;
 /// Kernels of an object.
 const KERNELS: usize = 4;
 
-/// Objects, each with the names of its kernels.
-pub(super) fn objects(module: &Module) -> Result<Vec<(Vec<u8>, Vec<String>)>, Failure> {
+/// Some of the kernels, compiled.
+pub(super) struct Object {
+    pub(super) bytes: Vec<u8>,
+    /// Their names.
+    pub(super) kernels: Vec<String>,
+}
+
+/// All kernels, in several objects that are compiled at the same time.
+pub(super) fn objects(module: &Module) -> Result<Vec<Object>, Failure> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let kernels: Vec<&[(String, String)]> = module.kernels.chunks(KERNELS).collect();
     let object = |kernels: &&[(String, String)]| {
         let names: Vec<String> = kernels.iter().map(|(name, _)| name.clone()).collect();
         let bytes = object(&root, &Module::text_of(kernels), &names).map_err(Failure::Wrong)?;
-        Ok((bytes, names))
+        Ok(Object { bytes, kernels: names })
     };
     kernels.par_iter().map(object).collect()
 }

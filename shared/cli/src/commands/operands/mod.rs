@@ -15,7 +15,6 @@ use lab_device::{Device, DeviceKind, Fill, Image, Launch};
 
 use crate::Common;
 use crate::failure::Failure;
-use crate::part::Part;
 use forms::Form;
 use pools::CASES;
 use results::{Head, Kept, Results};
@@ -25,9 +24,6 @@ pub(crate) struct Arguments {
     /// Only forms whose names contain this; may be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// One of several parts of the forms, such as 1/4
-    #[arg(long)]
-    part: Option<Part>,
     /// Writes the results into a file
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -54,7 +50,6 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         arguments.only.is_empty() || arguments.only.iter().any(|text| form.name.contains(text))
     };
     forms.retain(is_wanted);
-    let forms = Part::filter(arguments.part, forms);
     if let Some(path) = &arguments.ptx {
         return std::fs::write(path, module::module(&forms).text())
             .map_err(|e| Failure::file(path, e));
@@ -91,7 +86,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             record.as_deref().zip(arguments.commit.as_deref()),
         ),
         (None, Some(record)) => {
-            let is_whole = arguments.only.is_empty() && arguments.part.is_none();
+            let is_whole = arguments.only.is_empty();
             compare::with_record(common, record, &forms, &operands, &all, is_whole)
         }
     }
@@ -118,9 +113,9 @@ fn run_on(device: &Device, forms: &[Form], operands: &[u8]) -> Result<Vec<Result
         let image = unsafe { device.load_image(module.text().into_bytes())? };
         module.kernels.iter().try_for_each(|(kernel, _)| run(&image, kernel))?;
     } else {
-        for (object, kernels) in emulated::objects(&module)? {
+        for emulated::Object { bytes, kernels } in emulated::objects(&module)? {
             // SAFETY: it has just been made of this program's PTX.
-            let image = unsafe { device.load_image(object)? };
+            let image = unsafe { device.load_image(bytes)? };
             kernels.iter().try_for_each(|kernel| run(&image, kernel))?;
         }
     }
