@@ -78,16 +78,6 @@ fn main() {
             tilings.map(|tiling| format!("few_rows_wgmma<{t}, {w}, {tiling}>"))
         })
         .collect();
-    // Places for rows of x; then warps that multiply.
-    let fragments: Vec<_> = TYPES
-        .iter()
-        .filter(|[t, _]| *t != "float")
-        .flat_map(|[t, w]| {
-            ["NONE", "RMS", "HEADS"].into_iter().flat_map(move |norm| {
-                [1, 2, 4, 8].map(|rows| format!("few_rows_fragments<{t}, {w}, {rows}, {norm}, 16>"))
-            })
-        })
-        .collect();
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &naive)
@@ -110,7 +100,5 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v8_wgmma.cu", &wgmma)
         .needs("sm_90a")
-        .kernel("kernels/v9_fragments.cu", &fragments)
-        .needs("sm_90")
         .build();
 }

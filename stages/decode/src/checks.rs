@@ -8,8 +8,8 @@ use lab_reference::matmul::matmul;
 
 use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
 use crate::{
-    COLUMNS, Dequantize, FRAGMENTS, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, WGMMA,
-    WGMMA_INT8, quantize_rows,
+    COLUMNS, Dequantize, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, WGMMA, WGMMA_INT8,
+    quantize_rows,
 };
 
 pub(crate) static CHECKS: &[Check] = &[
@@ -100,15 +100,7 @@ fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
     if FewRows::takes(device, DType::F16, [1, 16])[1] {
         // Of clusters only where there are some.
         let both = [(DType::BF16, false), (DType::F16, true)];
-        let mma = [
-            Way::Mma,
-            Way::Persistent,
-            Way::Split,
-            Way::Columns,
-            Way::Ring,
-            Way::Wgmma,
-            Way::Fragments,
-        ];
+        let mma = [Way::Mma, Way::Persistent, Way::Split, Way::Columns, Way::Ring, Way::Wgmma];
         let mma = mma.iter().filter(|way| way.source().runs_on(&device.facts().arch));
         all.extend(mma.flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
     }
@@ -434,9 +426,7 @@ fn gates_are_columns_of_the_product(device: &Device) {
 
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
-    for version in
-        [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &WGMMA, &WGMMA_INT8, &FRAGMENTS]
-    {
+    for version in [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &WGMMA, &WGMMA_INT8] {
         let info = lab_harness::Version::info(version);
         if !lab_harness::Version::sources(version).iter().all(|s| s.runs_on(&device.facts().arch)) {
             continue;

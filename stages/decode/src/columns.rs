@@ -1,4 +1,4 @@
-//! The launches of `kernels/v6_columns.cu`, `kernels/v7_ring.cu` and `kernels/v9_fragments.cu`.
+//! The launches of `kernels/v6_columns.cu` and `kernels/v7_ring.cu`.
 
 use lab_device::{DType, Kernel, Launch};
 use lab_harness::plan::{Scope, Slot};
@@ -36,11 +36,6 @@ impl Tiling {
     }
 }
 
-/// Warps of a block of [`Way::Fragments`] that multiply, bytes of a stage, and the most stages.
-const MULTIPLIERS: usize = 16;
-const STAGE: usize = 8 * 2048;
-const MOST_STAGES: usize = 12;
-
 /// Columns of y of a block at most: their sums lie in its shared memory.
 const MOST_COLUMNS: usize = 512;
 
@@ -76,31 +71,7 @@ impl FewRows<'_> {
         let across = fit.min(useful).max(n.div_ceil(most));
         let launch = kernel.grid([across as u32, 1, 1])?.shared(shared(n.div_ceil(across)));
 
-        self.launch_normed(plan, &kernel, launch, 0)
-    }
-
-    /// Adds the launch of [`Way::Fragments`]; y.
-    pub(crate) fn add_fragments(&self, plan: &mut Plan) -> Result<Slot, Error> {
-        let Self { dtype, rows, n, gated, .. } = *self;
-        let w = if self.scale.is_some() { DType::I8 } else { dtype }.cpp();
-        let (t, norms, places) = (dtype.cpp(), self.norm_in_kernels(), rows.next_power_of_two());
-        let name = format!("few_rows_fragments<{t}, {w}, {places}, {norms}, {MULTIPLIERS}>");
-        let kernel = plan.device().kernel(Way::Fragments.source(), &name)?;
-        let facts = plan.device().facts();
-        let of_x = self.elements_of_x() * dtype.size();
-        // Beside them are the sums of two tiles of each warp, and barriers.
-        let beside = 2 * MULTIPLIERS * 8 * places * DType::F32.size() + (2 << 10);
-        let room = (facts.max_shared_per_block as usize).saturating_sub(of_x + beside);
-        let stages = (room / STAGE).min(MOST_STAGES);
-        if stages < 2 {
-            let what = "x of few_rows, with its norm, in shared memory";
-            return Err(Error::bad(what, format!("room for two stages of {STAGE} bytes"), of_x));
-        }
-        let tiles = if gated { 2 * n } else { n }.div_ceil(8);
-        let across = (facts.multiprocessors as usize).min(tiles) as u32;
-        let threads = 32 * (MULTIPLIERS as u32 + 2);
-        let launch = Launch::new(across, threads).shared(stages * STAGE + of_x);
-        self.launch_normed(plan, &kernel, launch, stages)
+        self.launch_normed(plan, &kernel, launch)
     }
 
     /// Elements of shared memory for x, and for what its norm has beside it.
@@ -120,7 +91,6 @@ impl FewRows<'_> {
         plan: &mut Plan,
         kernel: &Kernel,
         launch: Launch,
-        stages: usize,
     ) -> Result<Slot, Error> {
         let Self { dtype, rows, n, k, x, weight, gated, norm, parts, .. } = *self;
         let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * n));
@@ -141,7 +111,7 @@ impl FewRows<'_> {
         let (next, state) = (weight, scale);
         let scope = Scope::new().with(named![
             weight, scale, x, norm, ogate, bias, residual, y, gates: to, R: rows, N: n, K: k, D: width,
-            stages, has_residual, gated, eps, heads, cap, p1, p2, p3, p4, next,
+            has_residual, gated, eps, heads, cap, p1, p2, p3, p4, next,
             next_half: 0, next_share: 0, next_bytes: 0, state, state_bytes: 0
         ]);
         plan.launch_in(&scope, kernel, launch.overlap_previous(), arguments![])?;
@@ -149,9 +119,10 @@ impl FewRows<'_> {
     }
 }
 
-/// Bytes that all blocks ask for of the weights of the next product, and of a state: seven microseconds of an H200's memory. The next
-/// product's blocks begin with half as many in their registers, and wait as long for x.
-const AHEAD: usize = 32 << 20;
+/// Bytes that all blocks ask for of the weights of the next product, three microseconds of an H200's memory, and of a state. More do not
+/// stay in the L2 cache until they are wanted: with 32 MB of each a token takes longer than with none.
+const AHEAD: usize = 12 << 20;
+const STATE_AHEAD: usize = 8 << 20;
 
 /// From so many bytes of a state on, weights that were asked for before its step would leave the L2 cache again.
 const LARGE_STATE: usize = 16 << 20;
@@ -168,13 +139,14 @@ pub struct Before {
 }
 
 impl Before {
-    /// The product that was added last, if it can.
+    /// The product that was added last, if it can. Of int8, three rows and more lose by it: a token of eight sequences 3 %, measured.
     pub fn of_last(plan: &Plan, product: &FewRows<'_>) -> Option<Self> {
         let FewRows { dtype, rows, k, .. } = *product;
         let int8 = product.scale.is_some();
         let usual = || FewRows::usual_way(plan.device(), dtype, int8, [rows, k]);
         let way = product.way.unwrap_or_else(usual);
-        way.asks_ahead().then(|| Self { step: plan.len() - 1, int8, state_bytes: 0 })
+        let gains = !int8 || rows <= 2;
+        (way.asks_ahead() && gains).then(|| Self { step: plan.len() - 1, int8, state_bytes: 0 })
     }
 
     fn share(&self, plan: &Plan, bytes: usize) -> usize {
@@ -189,7 +161,7 @@ impl Before {
     /// As [`Plan::set_arguments`].
     pub fn ask_for_state(&mut self, plan: &mut Plan, state: Slot) -> Result<(), Error> {
         self.state_bytes = state.len() * DType::F32.size();
-        let bytes = self.share(plan, self.state_bytes).min(self.share(plan, AHEAD));
+        let bytes = self.share(plan, self.state_bytes).min(self.share(plan, STATE_AHEAD));
         plan.set_arguments(self.step, arguments![state, state_bytes: bytes])
     }
 

@@ -276,29 +276,6 @@ pub static WGMMA_INT8: FewRowsVersion = FewRowsVersion {
     way: Way::Wgmma,
 };
 
-/// The walk on the tensor cores.
-pub static FRAGMENTS: FewRowsVersion = FewRowsVersion {
-    info: Info {
-        name: "v9_fragments",
-        parent: Some("v6_columns"),
-        change: "for one row to eight: weights stream through shared memory to tensor cores; each role has warps of its own",
-        dims: EIGHT_DIMS,
-        ..MMA.info
-    },
-    way: Way::Fragments,
-};
-
-/// v9 of int8.
-pub static FRAGMENTS_INT8: FewRowsVersion = FewRowsVersion {
-    info: Info {
-        name: "v9_fragments_int8",
-        parent: Some("v9_fragments"),
-        dims: EIGHT_DIMS,
-        ..MMA_INT8.info
-    },
-    way: Way::Fragments,
-};
-
 const LARGEST: usize = 1 << 24;
 
 const fn dims(most: usize) -> [Dim; 3] {
@@ -317,11 +294,6 @@ static TWO_DIMS: &[Dim] = &{
     let [rows, n, k] = dims(2);
     // Of all rows of x in shared memory.
     [rows, n, Dim { max: 1 << 14, ..k }]
-};
-
-static EIGHT_DIMS: &[Dim] = &{
-    let [rows, n, k] = dims(8);
-    [rows, n, Dim { max: 8192, ..k }]
 };
 
 const INT8_INPUTS: &[Input] = &[
@@ -374,19 +346,8 @@ impl Version for FewRowsVersion {
         ];
         if self.way.keeps_x() {
             all.retain(|[r, ..]| *r <= self.way.most_rows());
-            let long = if self.way == Way::Fragments { 8192 } else { 10944 };
-            if self.way == Way::Fragments {
-                // Places for rows that are not there; slices of no whole line; fewer columns than a line; a block's second turn.
-                all.extend([
-                    [5, 40, 1104],
-                    [8, 700, 48],
-                    [7, 17, 2560],
-                    [8, 33, 4096],
-                    [6, 9, 8192],
-                ]);
-            }
             // A slice of 11 warps' worth that ends within a lane's turn; more rows of W than one block may have; slices of several steps.
-            all.extend([[2, 33, 1040], [2, 1500, 48], [1, 9, long], [2, 70, 2064], [1, 17, 4096]]);
+            all.extend([[2, 33, 1040], [2, 1500, 48], [1, 9, 10944], [2, 70, 2064], [1, 17, 4096]]);
         } else if self.way.is_of_halves() {
             // More tiles than the emulator has places for blocks.
             all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272], [2, 1500, 48], [33, 150, 1056]]);

@@ -30,8 +30,6 @@ pub enum Way {
     Ring,
     /// By wgmma and TMA, in clusters that share k, of sm_90a: up to 128 rows.
     Wgmma,
-    /// The walk of [`Way::Columns`] on the tensor cores, of one row to eight, whose bits are the same. It may norm x itself.
-    Fragments,
 }
 
 impl Way {
@@ -46,7 +44,6 @@ impl Way {
             Self::Columns => &kernels::V6_COLUMNS,
             Self::Ring => &kernels::V7_RING,
             Self::Wgmma => &kernels::V8_WGMMA,
-            Self::Fragments => &kernels::V9_FRAGMENTS,
         }
     }
 
@@ -54,7 +51,6 @@ impl Way {
         match self {
             Self::Columns | Self::Ring => 2,
             Self::Wgmma => wgmma::MOST_ROWS,
-            Self::Fragments => 8,
             _ if self.is_of_halves() => MOST_ROWS,
             _ => 16,
         }
@@ -77,24 +73,17 @@ impl Way {
 
     /// Whether it can ask for what the launches behind it begin with.
     pub(crate) fn asks_ahead(self) -> bool {
-        [Self::Persistent, Self::Columns, Self::Fragments].contains(&self)
+        [Self::Persistent, Self::Columns].contains(&self)
     }
 
     /// Elements of x, of halves, that a version takes at most.
-    pub(crate) fn most_kept(self, device: &Device) -> usize {
-        match self {
-            // A block fills a multiprocessor; beside x are stages of W, and sums.
-            Self::Fragments => {
-                (device.facts().max_shared_per_block as usize).saturating_sub(96 << 10) / 2
-            }
-            _ if self.keeps_x() => MOST_NORMED,
-            _ => usize::MAX,
-        }
+    pub(crate) fn most_kept(self) -> usize {
+        if self.keeps_x() { MOST_NORMED } else { usize::MAX }
     }
 
     /// Whether all of x lies in a block's shared memory.
     pub(crate) fn keeps_x(self) -> bool {
-        [Self::Columns, Self::Ring, Self::Fragments].contains(&self)
+        [Self::Columns, Self::Ring].contains(&self)
     }
 }
 
@@ -237,7 +226,6 @@ impl FewRows<'_> {
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
             Way::Columns | Way::Ring => return self.add_columns(plan, way),
-            Way::Fragments => return self.add_fragments(plan),
             Way::Wgmma => return self.add_wgmma(plan, None),
             Way::Split => {
                 format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)
@@ -263,7 +251,7 @@ impl FewRows<'_> {
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
             // Eight blocks for eight tiles.
             Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
-            Way::Columns | Way::Ring | Way::Fragments | Way::Wgmma => {
+            Way::Columns | Way::Ring | Way::Wgmma => {
                 unreachable!("it is added by itself")
             }
         };
@@ -353,7 +341,7 @@ impl FewRows<'_> {
         if !any || !(1..=way.most_rows()).contains(&rows) {
             return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
         }
-        let most = way.most_kept(device);
+        let most = way.most_kept();
         if rows * k > most {
             let expected = format!("{most} elements of all rows at most, by {way:?}");
             return Err(Error::bad(of("x"), expected, rows * k));

@@ -18,9 +18,8 @@ use lab_harness::Stage;
 pub use columns::Before;
 pub use dequantize::Dequantize;
 pub use family::{
-    COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FRAGMENTS, FRAGMENTS_INT8, FewRowsVersion, MMA,
-    MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP, WGMMA,
-    WGMMA_INT8,
+    COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT,
+    PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP, WGMMA, WGMMA_INT8,
 };
 pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
@@ -45,7 +44,6 @@ pub static STAGE: Stage = Stage {
         &COLUMNS,
         &RING,
         &WGMMA,
-        &FRAGMENTS,
         &FLIGHT_INT8,
         &MMA_INT8,
         &PERSISTENT_INT8,
@@ -53,7 +51,6 @@ pub static STAGE: Stage = Stage {
         &COLUMNS_INT8,
         &RING_INT8,
         &WGMMA_INT8,
-        &FRAGMENTS_INT8,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

@@ -86,26 +86,17 @@ template <class T, int KEY, int GROUPS> struct Block {
             gates.ask(g, beta, (chunk + SOLVERS) * CHUNK, S);
         };
         scan(solver);
-        float kk[CHUNK / 2], qk[CHUNK / 2];
-        auto begin = [&](Turn<PLACES> turn) {
-            barriers.places.wait_full(turn);
-            wgmma_fence();
-            multiply_scores<T, KEY>(kk, shared.places[turn.place].k, shared.places[turn.place].k, 0);
-            wgmma_commit();
-        };
-        if (solver >= chunks) return;
-        begin(turn);
         for (int chunk = solver; chunk < chunks; chunk += SOLVERS) {
             auto& place = shared.places[turn.place];
-            named_barrier_sync(number, 128);  // γ is there, and nobody reads what the last chunk left in the room
-            Weights weights(room, place.decays);  // while the products are made
-            wgmma_wait<0>();
+            float kk[CHUNK / 2], qk[CHUNK / 2];
+            barriers.places.wait_full(turn);
             wgmma_fence();
+            multiply_scores<T, KEY>(kk, place.k, place.k, 0);
             multiply_scores<T, KEY>(qk, place.q, place.k, 0);
             wgmma_commit();
-            weights.store_a(room, kk);
+            named_barrier_sync(number, 128);  // γ is there, and nobody reads what the last chunk left in the room
             wgmma_wait<0>();
-            weights.store_pairs(room, place.pairs.panel[0], qk, scale);
+            weigh(room, place.pairs.panel[0], kk, qk, place.decays, scale);
             __syncwarp();  // a warp's block on the diagonal is its own
             float x[2][4];
             invert(room.at(warp, warp), x);
@@ -114,12 +105,9 @@ template <class T, int KEY, int GROUPS> struct Block {
             fence_proxy_async_shared();  // wgmma reads what was written by plain stores
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.solved[turn.place]);
-            auto own = turn;
             for (int n = 0; n < SOLVERS; ++n) turn.advance();
-            scan(chunk + SOLVERS);  // while other warps still have blocks to make
-            begin(chunk + SOLVERS < chunks ? turn : own);  // behind the last chunk nobody wants them
+            scan(chunk + SOLVERS);
         }
-        wgmma_wait<0>();
     }
 
     // A warpgroup: h of 64 columns of V, and their state.
@@ -143,9 +131,7 @@ template <class T, int KEY, int GROUPS> struct Block {
             T* values = shared.v[group][chunk % 2].panel[0];
             barriers.places.wait_full(turn);
             walker.read_state(place);
-            bool wraps = turn.place == 0;  // the place of the chunk before
-            if (threadIdx.x == 0)
-                ask(q, k, chunk + PLACES - 1, {wraps ? PLACES - 1 : turn.place - 1, turn.parity ^ !wraps});
+            if (threadIdx.x == 0) ask(q, k, chunk + PLACES - 1, {turn.place > 0 ? turn.place - 1 : PLACES - 1, turn.parity ^ (turn.place > 0)});
             if (asks && chunk > 0) {
                 bulk_wait_read<0>();  // h of the chunk before has left its place
                 bring(chunk + 1);
