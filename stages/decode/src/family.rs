@@ -288,7 +288,7 @@ const fn dims(most: usize) -> [Dim; 3] {
 
 static MANY_DIMS: &[Dim] = &dims(crate::MOST_ROWS);
 
-static WIDE_DIMS: &[Dim] = &dims(wgmma::MOST_ROWS);
+static WIDE_DIMS: &[Dim] = &dims(crate::few_rows::MOST_WIDE_ROWS);
 
 static TWO_DIMS: &[Dim] = &{
     let [rows, n, k] = dims(2);

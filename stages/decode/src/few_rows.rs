@@ -4,10 +4,13 @@ use lab_device::{DType, Device, KernelSource};
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan, arguments};
 
-use crate::{kernels, wgmma};
+use crate::kernels;
 
 /// The most rows that a version takes.
 pub const MOST_ROWS: usize = 64;
+
+/// The most rows of [`Way::Wgmma`].
+pub(crate) const MOST_WIDE_ROWS: usize = 128;
 
 /// How it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +53,7 @@ impl Way {
     pub(crate) fn most_rows(self) -> usize {
         match self {
             Self::Columns | Self::Ring => 2,
-            Self::Wgmma => wgmma::MOST_ROWS,
+            Self::Wgmma => MOST_WIDE_ROWS,
             _ if self.is_of_halves() => MOST_ROWS,
             _ => 16,
         }
@@ -181,7 +184,7 @@ impl FewRows<'_> {
     /// Up to so many rows a product with W of `dtype` is one of few: from there on the general product is quicker.
     pub fn most_rows(device: &Device, dtype: DType) -> usize {
         let halves = [DType::F16, DType::BF16].contains(&dtype);
-        if halves && Self::takes_wgmma(device, wgmma::MOST_ROWS) { wgmma::MOST_ROWS } else { MANY }
+        if halves && Self::takes_wgmma(device, MOST_WIDE_ROWS) { MOST_WIDE_ROWS } else { MANY }
     }
 
     /// How it is done where that is not said; `int8`: whether W is.

@@ -5,10 +5,7 @@ use lab_harness::plan::Slot;
 use lab_harness::tiling::candidates;
 use lab_harness::{Error, Operand, Plan, Tiling, arguments};
 
-use crate::few_rows::{FewRows, Way};
-
-/// The most rows of x.
-pub(crate) const MOST_ROWS: usize = 128;
+use crate::few_rows::{FewRows, MOST_WIDE_ROWS, Way};
 
 /// Bytes that a row of a box has.
 const SPAN: usize = 128;
@@ -71,7 +68,7 @@ pub(crate) fn tilings(rows: usize, int8: bool) -> Vec<Tiling> {
 impl FewRows<'_> {
     /// Whether [`Way::Wgmma`] takes such rows, of halves.
     pub(crate) fn takes_wgmma(device: &Device, rows: usize) -> bool {
-        rows <= MOST_ROWS && Way::Wgmma.source().runs_on(&device.facts().arch)
+        rows <= MOST_WIDE_ROWS && Way::Wgmma.source().runs_on(&device.facts().arch)
     }
 
     /// Adds the launch with one of [`tilings`]; y.
