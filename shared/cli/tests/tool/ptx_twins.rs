@@ -151,6 +151,13 @@ const MEMORY: &[Twin] = &[
         mistakes: &[("{%0, %1, %2, %3}", "{%1, %0, %2, %3}"), ("[%4];", "[%4 + 16];")],
     },
     Twin {
+        name: "prefetch",
+        with: &[],
+        headers: &["prefetch"],
+        arch: "sm_90",
+        mistakes: &[("cp.async.bulk.prefetch.L2.global [%0], %1", "st.global.u32 [%0], %1")],
+    },
+    Twin {
         name: "order",
         with: &[],
         headers: &["order"],
