@@ -49,14 +49,19 @@ __forceinline__ char* shared(uint64_t address) {
     return static_cast<char*>(rank ? emu_map_shared(own, rank - 1) : own);
 }
 __forceinline__ char* anywhere(uint64_t address) { return reinterpret_cast<char*>(address); }
-__forceinline__ uint32_t window(uint64_t address) { return emu_shared_number(anywhere(address)); }
+// What mapa gives of a block that the cluster does not have. That, and a null pointer, which a compiler may convert for a branch that
+// does not use it, are a number that is nowhere.
+constexpr uint64_t NOWHERE = uint64_t(0x7F) << 56;
+__forceinline__ uint32_t window(uint64_t address) {
+    if (address == 0 || (address & NOWHERE) == NOWHERE) return (1u << OF_RANK) - 1;
+    return emu_shared_number(anywhere(address));
+}
 __forceinline__ uint32_t window_of(uint64_t own, uint32_t rank) {
     return (uint32_t(own) & ((1u << OF_RANK) - 1)) | (rank + 1) << OF_RANK;
 }
 // mapa: an address alone, which a compiler may ask for ahead of the branch that needs it. Of a block that the cluster does not
 // have it is nowhere.
 __forceinline__ uint64_t mapped(uint64_t own, uint32_t rank) {
-    constexpr uint64_t NOWHERE = uint64_t(0x7F) << 56;
     if (rank >= emu_coordinate(EMU_CLUSTER_SIZE)) return NOWHERE | own;
     return uint64_t(emu_map_shared(anywhere(own), rank));
 }

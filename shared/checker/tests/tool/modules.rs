@@ -446,3 +446,24 @@ fn an_address_in_a_block_that_a_cluster_lacks_is_wrong_where_it_is_used() {
     assert_eq!(code, Some(3), "{told}");
     assert!(told.contains("out of bounds") && told.contains("k.ptx:"), "{told}");
 }
+
+#[test]
+fn a_null_pointer_that_is_converted_is_wrong_where_it_is_used() {
+    let body = |users: u32| {
+        format!(
+            "mov.u64 %rd2, 0;\ncvta.to.shared.u64 %rd3, %rd2;\nmov.f32 %f1, 0f3F800000;\n\
+             setp.lt.u32 %p1, %r1, {users};\n@%p1 st.shared.f32 [%rd3], %f1;\n\
+             mul.wide.u32 %rd4, %r1, 4;\nadd.s64 %rd4, %rd4, %rd1;\nst.global.f32 [%rd4], %f1;"
+        )
+    };
+    let launch = "1 --block 4 --arg out:f32[4] --expect k_param_0=np.ones(4)";
+    let (code, told) = check_by_hand(&body(0), launch);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains(": 0 findings"), "{told}");
+    let (code, told) = check_by_hand(&body(1), launch);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(
+        told.contains("expected an address in this block's") && told.contains("k.ptx:"),
+        "{told}"
+    );
+}
