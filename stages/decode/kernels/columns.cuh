@@ -168,10 +168,10 @@ template <int ROWS> struct BlockSums {
         return sum;
     }
     template <int THREADS, class T, class Own>
-    __device__ __forceinline__ void bring_added(const T* residual, const Own& own, int N, int R = ROWS) {
+    __device__ __forceinline__ void bring_added(const T* residual, const Own& own, int N) {
 #pragma unroll 1
         for (int e = threadIdx.x; e < own.columns * ROWS; e += THREADS)
-            if (e % ROWS < R) added[e] = to_math(residual[1ll * (e % ROWS) * N + own.first + e / ROWS]);
+            added[e] = to_math(residual[1ll * (e % ROWS) * N + own.first + e / ROWS]);
     }
 };
 
@@ -182,7 +182,6 @@ __device__ __forceinline__ void store_columns(const BlockSums<ROWS>& sums, const
 #pragma unroll 1
     for (int e = threadIdx.x; e < own.columns * ROWS; e += THREADS) {
         int c = e / ROWS, r = e % ROWS, n = own.first + c;
-        if (r >= to.R) continue;
         int i = gated ? 2 * c : c;
         float total = sums.all(i * ROWS + r) * scale(i);
         if (gated) total *= quick_sigmoid(total) * sums.all((i + 1) * ROWS + r) * scale(i + 1);

@@ -16,13 +16,12 @@ template <class T> __device__ __forceinline__ void copy_pack(T* to, const T* fro
 
 // z = x, each thread the same columns of all rows; the sum of the squares of a thread's numbers of row r goes to squares[r].
 template <int ROWS, int THREADS, class T>
-__device__ __forceinline__ void copy_rows(T* z, const T* x, float (&squares)[ROWS], int K, int R) {
+__device__ __forceinline__ void copy_rows(T* z, const T* x, float (&squares)[ROWS], int K) {
     constexpr int E = Pack<T>::N;
 #pragma unroll 1
     for (int k = threadIdx.x * E; k < K; k += THREADS * E)
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            if (r >= R) break;
             Raw<T> raw = load_raw(x + 1ll * r * K + k);
             *reinterpret_cast<uint4*>(z + r * K + k) = raw.bytes;
             Pack<T> v = in_math(raw);
@@ -33,7 +32,7 @@ __device__ __forceinline__ void copy_rows(T* z, const T* x, float (&squares)[ROW
 
 // z = the norm of each row of z; each thread has the columns of copy_rows.
 template <int ROWS, int THREADS, class T>
-__device__ __forceinline__ void norm_rows(T* z, const T* weight, float (&squares)[ROWS], float eps, int K, int R) {
+__device__ __forceinline__ void norm_rows(T* z, const T* weight, float (&squares)[ROWS], float eps, int K) {
     constexpr int E = Pack<T>::N, WARPS = THREADS / 32;
     __shared__ float of_warp[ROWS][WARPS];
 #pragma unroll
@@ -54,7 +53,6 @@ __device__ __forceinline__ void norm_rows(T* z, const T* weight, float (&squares
         Pack<T> w = load_pack(weight + k);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            if (r >= R) break;
             Pack<T> v = load_pack(z + r * K + k);
 #pragma unroll
             for (int i = 0; i < E; ++i) v.v[i] *= rstd[r] * w.v[i];
@@ -64,12 +62,12 @@ __device__ __forceinline__ void norm_rows(T* z, const T* weight, float (&squares
 }
 
 // z = σ(o) ⊙ the layer norm of each head of z ⊙ w. A warp has a head of a row at a time, a lane at most two packs of it.
-template <int THREADS, class T>
-__device__ __forceinline__ void norm_heads(T* z, const T* ogate, const T* weight, float eps, int K, int D, int R) {
+template <int ROWS, int THREADS, class T>
+__device__ __forceinline__ void norm_heads(T* z, const T* ogate, const T* weight, float eps, int K, int D) {
     constexpr int E = Pack<T>::N;
     int lane = threadIdx.x % 32, heads = K / D;
 #pragma unroll 1
-    for (int n = threadIdx.x / 32; n < R * heads; n += THREADS / 32) {
+    for (int n = threadIdx.x / 32; n < ROWS * heads; n += THREADS / 32) {
         int first = n % heads * D, at = n / heads * K + first;
         float mean = 0, squares = 0;
 #pragma unroll 1
@@ -97,15 +95,14 @@ __device__ __forceinline__ void norm_heads(T* z, const T* ogate, const T* weight
 }
 
 // Elements of shared memory that a norm has behind z: its weight, and behind that the heads' gate.
-template <Norm NORM> __device__ __forceinline__ int of_norm(int K, int R) {
-    return NORM == NONE ? 0 : NORM == RMS ? K : K + R * K;
+template <Norm NORM, int ROWS> __device__ __forceinline__ int of_norm(int K) {
+    return NORM == NONE ? 0 : NORM == RMS ? K : K + ROWS * K;
 }
 
-// z of R rows, ROWS at most, once the launch before has ended. The norm's weight is nobody's result: it comes to `own_weight` before that end. Both are shared
+// z, once the launch before has ended. The norm's weight is nobody's result: it comes to `own_weight` before that end. Both are shared
 // memory. The barrier that others read z behind is the caller's.
 template <Norm NORM, int ROWS, int THREADS, class T>
-__device__ __forceinline__ void bring_rows(T* z, T* own_weight, const T* x, const T* norm, const T* ogate, float eps, int K, int D,
-                                           int R = ROWS) {
+__device__ __forceinline__ void bring_rows(T* z, T* own_weight, const T* x, const T* norm, const T* ogate, float eps, int K, int D) {
     constexpr int E = Pack<T>::N;
     if constexpr (NORM != NONE)
 #pragma unroll 1
@@ -114,13 +111,13 @@ __device__ __forceinline__ void bring_rows(T* z, T* own_weight, const T* x, cons
     T* own_gate = own_weight + K;
     if constexpr (NORM == HEADS)
 #pragma unroll 1
-        for (int k = threadIdx.x * E; k < R * K; k += THREADS * E) copy_pack(own_gate + k, ogate + k);
+        for (int k = threadIdx.x * E; k < ROWS * K; k += THREADS * E) copy_pack(own_gate + k, ogate + k);
     float squares[ROWS] = {};
-    copy_rows<ROWS, THREADS>(z, x, squares, K, R);
-    if constexpr (NORM == RMS) norm_rows<ROWS, THREADS>(z, own_weight, squares, eps, K, R);
+    copy_rows<ROWS, THREADS>(z, x, squares, K);
+    if constexpr (NORM == RMS) norm_rows<ROWS, THREADS>(z, own_weight, squares, eps, K);
     if constexpr (NORM == HEADS) {
         __syncthreads();  // the weight, the gate and x are there
-        norm_heads<THREADS>(z, own_gate, own_weight, eps, K, D, R);
+        norm_heads<ROWS, THREADS>(z, own_gate, own_weight, eps, K, D);
     }
 }
 

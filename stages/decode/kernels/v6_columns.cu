@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     using Own = Share<W, WARPS, EACH>;
     Own own(N, K, gated);
     T* own_norm = z + ROWS * K;
-    BlockSums<ROWS> sums(own_norm + of_norm<NORM>(K, ROWS), own);
+    BlockSums<ROWS> sums(own_norm + of_norm<NORM, ROWS>(K), own);
 
     if (!LATE) griddep_launch_dependents();
     Loads<W, Own> ahead(weight + 1ll * own.first * K, own);
