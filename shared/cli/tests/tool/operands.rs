@@ -43,3 +43,9 @@ fn one_digit_of_a_record_is_seen() {
     let (code, told) = compare(&wrong, &["--only", "add.u16"]);
     assert!(code == Some(1) && told.contains("add.u16: differs for edges"), "{told}");
 }
+
+#[test]
+fn none_of_the_forms_is_no_comparison() {
+    let (code, told) = compare(&record(), &["--only", "nothing.of.this"]);
+    assert!(code == Some(2) && told.contains("got 'nothing.of.this'"), "{told}");
+}

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_device::{Device, DeviceKind, Fill, Image, Launch};
+use lab_harness::Error;
 
 use crate::Common;
 use crate::failure::Failure;
@@ -50,6 +51,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         arguments.only.is_empty() || arguments.only.iter().any(|text| form.name.contains(text))
     };
     forms.retain(is_wanted);
+    // Of none all would be the same.
+    if forms.is_empty() {
+        let got = format!("'{}'", arguments.only.join("', '"));
+        return Err(Error::bad("--only", "a part of the name of a form", got).into());
+    }
     if let Some(path) = &arguments.ptx {
         return std::fs::write(path, module::module(&forms).text())
             .map_err(|e| Failure::file(path, e));
