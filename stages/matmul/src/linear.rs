@@ -172,7 +172,7 @@ impl Product {
     ///
     /// # Errors
     /// As [`Product::add`].
-    fn add_in_turns(&self, plan: &mut Plan) -> Result<(), Error> {
+    pub(crate) fn add_in_turns(&self, plan: &mut Plan) -> Result<(), Error> {
         self.check()?;
         if self.is_plain(plan.device())? {
             return self.add_plain(plan);
