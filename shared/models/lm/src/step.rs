@@ -386,6 +386,8 @@ fn plan(
     for part in 0..accumulate {
         let rows = batch * window;
         let of_part = |slot: Slot| slot.part(part * rows, rows);
+        // The head's gradient is made with the loss, before the backward pass of the blocks.
+        first_of_part = plan.len();
         let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients))
             .with_dropout(Some(dropouts));
         if part > 0 {
@@ -406,13 +408,17 @@ fn plan(
         };
         tape.linear_cross_entropy(model.head(), y, head)?;
         dropouts = tape.dropouts().expect("those that it was given");
-        first_of_part = tape.plan().len();
+        if part + 1 == accumulate {
+            // Its own part of the mean over all ranks, whose sum is there long before anybody asks for it.
+            let plan = tape.plan();
+            CrossEntropy::add_mean(plan, row_losses, count, Some(loss))?;
+            if let Some(ranks) = ranks {
+                plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
+            }
+        }
         tape.add_backward(&[])?;
     }
-    // Its own part of the mean over all ranks.
-    CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss))?;
     if let Some(ranks) = ranks {
-        plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
         let prepare = |plan: &mut Plan, part: Slot| match sums.dtype {
             DType::F32 => Ok(part),
             _ => add_rounding(plan, part, summed.part(part.start(), part.len())),
