@@ -1021,7 +1021,25 @@ impl Plan {
         collective: Collective,
         pairs: &[(Slot, Slot)],
     ) -> Result<(), Error> {
-        let step = self.together_step(communicator, collective, pairs)?;
+        let calls: Vec<_> = pairs.iter().map(|&(from, to)| (collective, from, to)).collect();
+        let step = self.together_step(communicator, &calls)?;
+        self.push_step(step);
+        Ok(())
+    }
+
+    /// Adds a step in which each rank gives all others its part of a slot, where it lies: `part_of` says which part is a rank's.
+    ///
+    /// # Errors
+    /// As [`Plan::together`].
+    pub fn give_parts(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        part_of: impl Fn(usize) -> Slot,
+    ) -> Result<(), Error> {
+        let ranks = 0..communicator.world();
+        let call = |rank| (Collective::Broadcast(rank), part_of(rank), part_of(rank));
+        let calls: Vec<_> = ranks.map(call).collect();
+        let step = self.together_step(communicator, &calls)?;
         self.push_step(step);
         Ok(())
     }
@@ -1029,8 +1047,7 @@ impl Plan {
     fn together_step(
         &mut self,
         communicator: &Arc<Communicator>,
-        collective: Collective,
-        pairs: &[(Slot, Slot)],
+        all: &[(Collective, Slot, Slot)],
     ) -> Result<Step, Error> {
         if !self.device.is(communicator.device()) {
             return Err(Error::bad(
@@ -1046,7 +1063,7 @@ impl Plan {
             (name, _) => name.to_owned(),
         };
         let mut calls: Vec<(Call, Slot, Slot)> = Vec::new();
-        for &(from, to) in pairs {
+        for &(collective, from, to) in all {
             self.check_own(from)?;
             self.check_own(to)?;
             let [read, written] = [from, to].map(|slot| &self.slots[slot.index]);
@@ -1100,7 +1117,7 @@ impl Plan {
             // A rank's own part of what all have may lie where it will.
             let own =
                 |all: &Slot| Slot { start: all.start + call.count * rank, len: call.count, ..*all };
-            let in_place = match collective {
+            let in_place = match call.collective {
                 Collective::AllGather => *from == own(to),
                 Collective::ReduceScatter => *to == own(from),
                 _ => from == to,
