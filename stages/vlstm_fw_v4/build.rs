@@ -25,7 +25,11 @@ fn main() {
         .spills(32)
         .kernel(
             "kernels/v4_wide.cu",
-            &[halves_of("vlstm_fw_gates"), halves("vlstm_fw_wide", &["256, 2"])].concat(),
+            &[
+                halves_of("vlstm_fw_gates"),
+                halves("vlstm_fw_wide", &["256, 2, false", "256, 2, true"]),
+            ]
+            .concat(),
         )
         .needs("sm_90a")
         .spills(64)

@@ -25,10 +25,7 @@ fn main() {
         .spills(172) // of those through n; in bf16 136
         .kernel("kernels/parts.cu", &through("vlstm_gradient_parts", &["64", "128"]))
         .needs("sm_90a")
-        .kernel(
-            "kernels/wide_states.cu",
-            &halves("vlstm_wide_states", &["256, 2, false", "256, 2, true"]),
-        )
+        .kernel("kernels/wide_states.cu", &halves("vlstm_wide_states", &["256, 2"]))
         .needs("sm_90a")
         .spills(136) // around the walk, of what begins and ends a state
         .kernel("kernels/wide_normaliser.cu", &halves("vlstm_wide_normaliser", &["256"]))

@@ -25,7 +25,7 @@
 //! # }
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -1021,7 +1021,25 @@ impl Plan {
         collective: Collective,
         pairs: &[(Slot, Slot)],
     ) -> Result<(), Error> {
-        let step = self.together_step(communicator, collective, pairs)?;
+        let calls: Vec<_> = pairs.iter().map(|&(from, to)| (collective, from, to)).collect();
+        let step = self.together_step(communicator, &calls)?;
+        self.push_step(step);
+        Ok(())
+    }
+
+    /// Adds a step in which each rank gives all others its part of a slot, where it lies: `part_of` says which part is a rank's.
+    ///
+    /// # Errors
+    /// As [`Plan::together`].
+    pub fn give_parts(
+        &mut self,
+        communicator: &Arc<Communicator>,
+        part_of: impl Fn(usize) -> Slot,
+    ) -> Result<(), Error> {
+        let ranks = 0..communicator.world();
+        let call = |rank| (Collective::Broadcast(rank), part_of(rank), part_of(rank));
+        let calls: Vec<_> = ranks.map(call).collect();
+        let step = self.together_step(communicator, &calls)?;
         self.push_step(step);
         Ok(())
     }
@@ -1029,8 +1047,7 @@ impl Plan {
     fn together_step(
         &mut self,
         communicator: &Arc<Communicator>,
-        collective: Collective,
-        pairs: &[(Slot, Slot)],
+        all: &[(Collective, Slot, Slot)],
     ) -> Result<Step, Error> {
         if !self.device.is(communicator.device()) {
             return Err(Error::bad(
@@ -1046,7 +1063,7 @@ impl Plan {
             (name, _) => name.to_owned(),
         };
         let mut calls: Vec<(Call, Slot, Slot)> = Vec::new();
-        for &(from, to) in pairs {
+        for &(collective, from, to) in all {
             self.check_own(from)?;
             self.check_own(to)?;
             let [read, written] = [from, to].map(|slot| &self.slots[slot.index]);
@@ -1100,7 +1117,7 @@ impl Plan {
             // A rank's own part of what all have may lie where it will.
             let own =
                 |all: &Slot| Slot { start: all.start + call.count * rank, len: call.count, ..*all };
-            let in_place = match collective {
+            let in_place = match call.collective {
                 Collective::AllGather => *from == own(to),
                 Collective::ReduceScatter => *to == own(from),
                 _ => from == to,
@@ -1120,8 +1137,10 @@ impl Plan {
         Ok(Step::Together { communicator: Arc::clone(communicator), calls })
     }
 
-    /// Sums a slot over all ranks, in pieces of about so many elements each as soon as the steps from `first` on have written it for
-    /// the last time: the rest of them runs beside that. What no step has written is summed at the end.
+    /// Sums a slot over all ranks, in pieces of about so many elements each, when the steps from `first` on have written them for
+    /// the last time: the rest of them runs beside that. A piece begins with the next launch that shares the device well, which is one
+    /// of more blocks than there are multiprocessors, or at once where no such launch will have room for it. What is left, and what no
+    /// step has written, is summed at the end.
     ///
     /// # Errors
     /// As [`Plan::together`]; pieces of no elements.
@@ -1151,39 +1170,8 @@ impl Plan {
         if piece == 0 {
             return Err(Error::bad("elements of a piece", "at least 1", 0));
         }
-        // From the last step to the first: the elements that it is the last to use.
-        let mut seen = Ranges::default();
-        let mut ready: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
-        for at in (first..self.steps.len()).rev() {
-            let mut new = Vec::new();
-            for Use { index, range, .. } in self.steps[at].elements() {
-                let range = range.start.max(slot.start)..range.end.min(slot.start + slot.len);
-                if index == slot.index && range.start < range.end {
-                    new.extend(seen.add(range));
-                }
-            }
-            if !new.is_empty() {
-                ready.push((at, new));
-            }
-        }
-        // In the order of the steps again; what is large enough goes at once, the rest when all is there.
-        let mut waiting = Ranges::default();
-        let mut sent = Ranges::default();
-        let mut insertions: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
-        for (at, ranges) in ready.into_iter().rev() {
-            ranges.into_iter().for_each(|range| drop(waiting.add(range)));
-            let large = waiting.take(|range| range.len() >= piece);
-            if !large.is_empty() {
-                large.iter().for_each(|range| drop(sent.add(range.clone())));
-                insertions.push((at + 1, large));
-            }
-        }
-        let rest = sent.add(slot.range());
-        if !rest.is_empty() {
-            insertions.push((self.steps.len(), rest));
-        }
         // The last first, so that places before stay what they are.
-        for (at, ranges) in insertions.into_iter().rev() {
+        for (at, ranges) in self.pieces_when_written(slot, first, piece).into_iter().rev() {
             let end = self.steps.len();
             let mut pairs = Vec::with_capacity(ranges.len());
             for range in ranges {
@@ -1197,6 +1185,80 @@ impl Plan {
             self.layers.splice(at..at, layers);
         }
         Ok(())
+    }
+
+    /// Before which step which parts of a slot are summed, in the order of the steps.
+    fn pieces_when_written(
+        &self,
+        slot: Slot,
+        first: usize,
+        piece: usize,
+    ) -> Vec<(usize, Vec<Range<usize>>)> {
+        // From the last step to the first: the elements that it is the last to use.
+        let mut seen = Ranges::default();
+        let mut ready: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
+        for at in (first..self.steps.len()).rev() {
+            for Use { index, range, .. } in self.steps[at].elements() {
+                let range = range.start.max(slot.start)..range.end.min(slot.start + slot.len);
+                if index == slot.index && range.start < range.end {
+                    ready.entry(at + 1).or_default().extend(seen.add(range));
+                }
+            }
+        }
+        let bytes = piece * self.slots[slot.index].element.size();
+        let mut room: usize = (first..self.steps.len()).map(|at| self.room_beside(at, bytes)).sum();
+        // In the order of the steps again; what is large enough goes, the rest when all is there.
+        let (mut waiting, mut sent) = (Ranges::default(), Ranges::default());
+        let mut queue: VecDeque<Range<usize>> = VecDeque::new();
+        let mut insertions: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
+        for at in first..self.steps.len() {
+            ready.remove(&at).into_iter().flatten().for_each(|range| drop(waiting.add(range)));
+            for range in waiting.take(|range| range.len() >= piece) {
+                sent.add(range.clone());
+                // As many as are whole: what is left over makes the last one larger.
+                let pieces = range.len() / piece;
+                let begin = |n: usize| range.start + n * piece;
+                let end = |n: usize| if n + 1 == pieces { range.end } else { begin(n + 1) };
+                queue.extend((0..pieces).map(|n| begin(n)..end(n)));
+            }
+            let own = self.room_beside(at, bytes);
+            room -= own;
+            let count = queue.len().min(own.max(queue.len().saturating_sub(room)));
+            if count > 0 {
+                let mut own = Ranges::default();
+                queue.drain(..count).for_each(|range| drop(own.add(range)));
+                insertions.push((at, own.take(|_| true)));
+            }
+        }
+        // With what was too small, and what nobody has written.
+        let mut rest = Ranges::default();
+        queue.into_iter().chain(sent.add(slot.range())).for_each(|range| drop(rest.add(range)));
+        let rest = rest.take(|_| true);
+        if !rest.is_empty() {
+            insertions.push((self.steps.len(), rest));
+        }
+        insertions
+    }
+
+    /// How many sums of so many bytes a launch has room for beside it: as many as may end before it does. One with at most a block for
+    /// each multiprocessor has none, as each of its blocks does a fixed share: those that begin when the sum or the other blocks have
+    /// ended make it take up to twice its time.
+    fn room_beside(&self, step: usize, bytes: usize) -> usize {
+        /// Of what a GPU's memory moves while its links move one.
+        const MEMORY_OF_LINKS: usize = 10;
+        let Step::Launch { launch, arguments, .. } = &self.steps[step] else { return 0 };
+        let blocks: u64 = launch.grid.iter().map(|n| u64::from(*n)).product();
+        if blocks <= u64::from(self.device.facts().multiprocessors) {
+            return 0;
+        }
+        // What it has by several arguments, it moves once.
+        let mut moved: BTreeMap<usize, Ranges> = BTreeMap::new();
+        for slot in arguments.iter().filter_map(|(argument, _)| argument.slot()) {
+            moved.entry(slot.index).or_default().add(slot.range());
+        }
+        let bytes_of =
+            |(index, ranges): (&usize, &Ranges)| ranges.len() * self.slots[*index].element.size();
+        moved.iter().map(bytes_of).sum::<usize>() / MEMORY_OF_LINKS / bytes
     }
 
     /// The collectives of a run, in their order.

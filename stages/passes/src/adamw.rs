@@ -147,6 +147,23 @@ impl AdamW {
         )
     }
 
+    /// The same of some of its parameters, by an update of their own behind the squares of all: the result has the same bits. They begin
+    /// at a multiple of four.
+    #[must_use]
+    pub fn of_part(self, start: usize, len: usize) -> Self {
+        let part = |slot: Slot| slot.part(start, len);
+        Self {
+            parameters: len,
+            decayed: self.decayed.saturating_sub(start).min(len),
+            p: part(self.p),
+            copy: self.copy.map(part),
+            g: part(self.g),
+            m: part(self.m),
+            v: part(self.v),
+            ..self
+        }
+    }
+
     /// Adds both launches.
     ///
     /// # Errors

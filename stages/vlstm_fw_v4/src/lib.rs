@@ -294,7 +294,7 @@ impl Version for Walk {
         let state = vlstm::state_slots(&mut plan, request);
         let packed = vlstm::packed_slot(&mut plan, request);
         let columns = [dhqk, dhhv];
-        let backward = ForBackward { anchors: 0, through_n: false };
+        let backward = ForBackward { anchors: 0, through_n: false, rows: false };
         let rows_apart = ROWS.map(|name| request.row_stride(name));
         let dims = &request.dims;
         let forward =
@@ -337,13 +337,17 @@ pub struct ForBackward {
     pub anchors: usize,
     /// Whether also what the gradient through the normaliser needs.
     pub through_n: bool,
+    /// Of [`WIDE`] alone: states are saved as rows (`borders.cuh`), that which goes in before those at anchors, and no n.
+    pub rows: bool,
 }
 
 /// The slots of what a forward pass has saved, as the kernels' `Anchors` has them.
 #[derive(Clone, Debug)]
 pub struct Saved {
-    /// C of each head, each anchor, and each 64 columns of V that blocks have room for, as `State::save` leaves it.
+    /// C of each head, each anchor, and each 64 columns of V that blocks have room for, as `State::save` leaves it, or in rows.
     pub states: Slot,
+    /// Of rows of f16: what 64 columns of V are divided by.
+    pub scales: Slot,
     /// n \[heads, anchors, keys that blocks have room for\].
     pub n: Slot,
     /// ∂n / ∂l \[heads, S\].
@@ -372,9 +376,20 @@ fn blocks_of(
 
 impl Walk {
     /// The first that has room for the keys, and, of 64 keys, for no more values than there are.
-    fn instance(&self, kernel: &str, dtype: DType, [dhqk, dhhv]: [usize; 2]) -> Instance {
+    fn instance(&self, kernel: &str, dtype: DType, columns: [usize; 2]) -> Instance {
+        self.instance_where(kernel, dtype, columns, |_| true)
+    }
+
+    fn instance_where(
+        &self,
+        kernel: &str,
+        dtype: DType,
+        [dhqk, dhhv]: [usize; 2],
+        is_asked: impl Fn(&Instance) -> bool,
+    ) -> Instance {
         let fits = |i: &Instance| {
-            i.has("T", dtype.cpp())
+            is_asked(i)
+                && i.has("T", dtype.cpp())
                 && dhqk <= i.size("KEY")
                 && (i.size("GROUPS") > 1 || dhhv <= SIDE)
         };
@@ -401,7 +416,7 @@ impl Walk {
     ) -> Result<Saved, Error> {
         let Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward } =
             forward;
-        let ForBackward { anchors, through_n } = backward;
+        let ForBackward { anchors, through_n, rows } = backward;
         let [b, nh, s, dhqk, dhhv] = vlstm::tensor_sizes(dims);
         let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
         if segments > chunks {
@@ -430,15 +445,33 @@ impl Walk {
             .with(arguments![chunks])
             .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps]);
 
-        let instance = version.instance(version.kernel, dtype, columns);
+        let instance = match rows {
+            true => {
+                version.instance_where(version.kernel, dtype, columns, |i| i.has("SAVES", "true"))
+            }
+            false => version.instance(version.kernel, dtype, columns),
+        };
         let width = SIDE * instance.size("GROUPS");
         let cells = dhhv.div_ceil(width) * width * instance.size("KEY");
-        let words = heads * anchors * cells / if dtype == DType::F16 { 1 } else { 2 };
-        let states = plan.scratch(DType::U32, words.max(1));
-        let of_n = if through_n { heads * anchors * instance.size("KEY") } else { 0 };
+        let all = heads * anchors * cells;
+        let of_rows = (heads * (anchors + usize::from(given))).max(1) * cells;
+        let states = match (rows, dtype) {
+            (true, _) => plan.scratch(dtype, of_rows),
+            (false, DType::F16) => plan.scratch(DType::U32, all.max(1)),
+            (false, _) => plan.scratch(DType::U32, (all / 2).max(1)),
+        };
+        let of_scales =
+            if rows && dtype == DType::F16 { of_rows / (SIDE * instance.size("KEY")) } else { 0 };
+        let scales = plan.scratch(DType::F32, of_scales.max(1));
+        let of_n = if through_n && !rows { heads * anchors * instance.size("KEY") } else { 0 };
         let n = plan.scratch(DType::F32, of_n.max(1));
         let slopes = plan.scratch(DType::F32, if through_n { heads * s } else { 1 });
         scope = scope.with(arguments![saved: states, saved_n: n, slopes]);
+        if version.gates_first {
+            // Who saves nothing has a place for it all the same.
+            let to = if rows { states } else { plan.scratch(dtype, 1) };
+            scope = scope.with(arguments![C: to, C_scales: scales]);
+        }
         if version.segments {
             let instance = version.instance("vlstm_fw_parts", dtype, columns);
             let parts = heads * (segments - 1);
@@ -467,7 +500,7 @@ impl Walk {
         let walks = heads * segments * sequences.unwrap_or(1);
         let launch = blocks_of(&kernel, &instance, walks, dhhv)?;
         plan.launch_in(&scope, &kernel, launch, arguments![])?;
-        Ok(Saved { states, n, slopes })
+        Ok(Saved { states, scales, n, slopes })
     }
 }
 

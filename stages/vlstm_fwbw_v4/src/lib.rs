@@ -340,7 +340,7 @@ impl Version for Walks {
             _ => forward.segments_for(device, dims, dtype),
         };
         let columns = [room[0], dhhv];
-        let backward = ForBackward { anchors, through_n };
+        let backward = ForBackward { anchors, through_n, rows: false };
         let PackedSlot { cu_seqlens, .. } = packed;
         let is_packed = packed.sequences.is_some();
         let rows_apart = ROWS.map(|name| request.row_stride(name));
@@ -355,7 +355,7 @@ impl Version for Walks {
             rows_apart,
             backward,
         };
-        let Saved { states: saved, n: saved_n, slopes } =
+        let Saved { states: saved, n: saved_n, slopes, .. } =
             forward.add_forward(&mut plan, kernels::PROMISE, launches)?;
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
         if exact {

@@ -10,7 +10,7 @@ use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Binder, Binding, Error, Tensor, Tensors, arguments};
 use lab_layers::{Documents, Dropouts, HeadLoss, Parameters, Tape};
-use lab_training::{self as training, EpochSlots, Position, Ranks};
+use lab_training::{self as training, EpochSlots, Position, Ranks, SumPiece};
 use passes::{AdamW, CrossEntropy, Progress};
 
 use crate::config::EPS;
@@ -73,6 +73,9 @@ fn tokens_there(data: &Tokens, config: &Config) -> usize {
         None => data.ids.len(),
     }
 }
+
+/// Launches in which a rank updates its part of the parameters, where it has one.
+const UPDATES: usize = 4;
 
 /// This rank's part of an arena, of which each rank has as many elements.
 #[derive(Clone, Copy, Debug)]
@@ -386,6 +389,8 @@ fn plan(
     for part in 0..accumulate {
         let rows = batch * window;
         let of_part = |slot: Slot| slot.part(part * rows, rows);
+        // The head's gradient is made with the loss, before the backward pass of the blocks.
+        first_of_part = plan.len();
         let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients))
             .with_dropout(Some(dropouts));
         if part > 0 {
@@ -406,18 +411,22 @@ fn plan(
         };
         tape.linear_cross_entropy(model.head(), y, head)?;
         dropouts = tape.dropouts().expect("those that it was given");
-        first_of_part = tape.plan().len();
+        if part + 1 == accumulate {
+            // Its own part of the mean over all ranks, whose sum is there long before anybody asks for it.
+            let plan = tape.plan();
+            CrossEntropy::add_mean(plan, row_losses, count, Some(loss))?;
+            if let Some(ranks) = ranks {
+                plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
+            }
+        }
         tape.add_backward(&[])?;
     }
-    // Its own part of the mean over all ranks.
-    CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss))?;
     if let Some(ranks) = ranks {
-        plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
         let prepare = |plan: &mut Plan, part: Slot| match sums.dtype {
             DType::F32 => Ok(part),
             _ => add_rounding(plan, part, summed.part(part.start(), part.len())),
         };
-        if let Some(shard) = shard {
+        if let Some(shard) = shard.filter(|_| sums.piece == SumPiece::All) {
             prepare(&mut plan, gradients)?;
             plan.together(ranks, Collective::ReduceScatter, &[(summed, shard.of(summed))])?;
         } else {
@@ -455,11 +464,18 @@ fn plan(
             // Those of all parts.
             plan.all_reduce(ranks, squares)?;
         }
-        adamw.add_update(plan, squares)
+        let (Some(shard), Some(ranks)) = (shard, ranks) else {
+            return adamw.add_update(plan, squares);
+        };
+        // What one launch has updated goes to all ranks beside the next.
+        let each = own.div_ceil(UPDATES).next_multiple_of(32);
+        for start in (0..own).step_by(each) {
+            let len = each.min(own - start);
+            adamw.of_part(start, len).add_update(plan, squares)?;
+            plan.give_parts(ranks, |rank| weights.part(rank * shard.len + start, len))?;
+        }
+        Ok(())
     })?;
-    if let (Some(shard), Some(ranks)) = (shard, ranks) {
-        plan.together(ranks, Collective::AllGather, &[(shard.of(weights), weights)])?;
-    }
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
     let slots = Slots { of_epoch, masters, gradients: summed, sums: sums.dtype, moments };
     Ok(Planned { plan, slots, streams })

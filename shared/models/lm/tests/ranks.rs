@@ -182,7 +182,9 @@ fn rounded_sums_are_near_exact_ones() {
     let exact = &train(2, of, None, 8)[0];
     let rounded = Sums { dtype: DType::BF16, ..Sums::default() };
     let all = train_by(2, of, None, 8, false, rounded);
-    let parts = train_by(2, of, None, 8, true, rounded);
+    let mut parts = train_by(2, of, None, 8, true, rounded);
+    let at_once = Sums { piece: SumPiece::All, ..rounded };
+    parts.extend(train_by(2, of, None, 8, true, at_once));
     let difference = largest_difference(&all[0].0, &exact.0);
     assert!(difference > 0.0 && difference <= 2e-3, "{difference}");
     for other in all.iter().chain(&parts) {
@@ -247,7 +249,8 @@ fn a_part_of_the_state_for_each_rank_changes_nothing() {
     for (world, dtype) in [(2, DType::F32), (3, DType::F32), (2, DType::BF16)] {
         let of = Config { dtype, clip: Some(0.3), ..config(6) };
         let whole = train(world, of, None, 9);
-        let parts = train_by(world, of, None, 5, true, Sums::default());
+        let at_once = Sums { piece: SumPiece::All, ..Sums::default() };
+        let parts = train_by(world, of, None, 5, true, at_once);
         // From one to the other and back.
         let whole_on = train(world, of, Some(&parts[1].1), 2);
         let on = train_by(world, of, Some(&whole_on[0].1), 2, true, Sums::default());
@@ -284,10 +287,15 @@ fn parts_of_the_state_take_less_memory() {
 #[test]
 fn the_checks_find_nothing() {
     let (data, starts) = data();
-    for (shard_optimizer, dtype) in [(true, DType::F32), (true, DType::BF16), (false, DType::BF16)]
-    {
+    let [all, pieces] = [SumPiece::All, SumPiece::BySize];
+    for (shard_optimizer, dtype, piece) in [
+        (true, DType::F32, pieces),
+        (true, DType::BF16, all),
+        (true, DType::BF16, pieces),
+        (false, DType::BF16, pieces),
+    ] {
         let all = on_ranks(2, Mode::Checked, |device, group| {
-            let sums = Sums { dtype, ..Sums::default() };
+            let sums = Sums { dtype, piece };
             let ranks =
                 Ranks { communicator: Communicator::new(device, group)?, shard_optimizer, sums };
             let of = config(2);
@@ -296,7 +304,8 @@ fn the_checks_find_nothing() {
             trainer.checkpoint()?;
             Ok(())
         });
-        assert!(all.iter().all(Result::is_ok), "sharded: {shard_optimizer}, {dtype}: {all:?}");
+        let said = format!("sharded: {shard_optimizer}, {dtype}, {piece}");
+        assert!(all.iter().all(Result::is_ok), "{said}: {all:?}");
     }
 }
 
