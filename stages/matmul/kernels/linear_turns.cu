@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(IN_TURNS * 128 + 128, 1)
     __shared__ typename OfC::Barriers barriers[IN_TURNS];
     __shared__ Mbarrier passed[IN_TURNS];  // all steps of a warpgroup's tile have come
     if (threadIdx.x == 0) {
-        for (auto& of_one : passed) mbarrier_init(&of_one, 1);
+        for (auto& of_one : passed) mbarrier_init(&of_one, 128);
         for (auto& of_one : barriers) of_one.init();
         ring.init(1);  // its fence is behind these, too
     }
