@@ -666,6 +666,11 @@ impl Plan {
         }
     }
 
+    /// Of a slot of numbers, their type.
+    pub fn dtype_of(&self, slot: Slot) -> Option<DType> {
+        self.slots[slot.index].element.dtype()
+    }
+
     /// Lets scratch keep its memory: no other slot has it before or behind the steps that use it, and the host may read it.
     pub fn keep(&mut self, slot: Slot) {
         self.slots[slot.index].kept = true;
