@@ -173,7 +173,7 @@ impl Linear {
         Ok(saved)
     }
 
-    /// The first that has room for the keys, and, of 64 keys, for no more values than there are.
+    /// The first that has room for the keys, and for no more values than there are.
     fn instance(&self, dtype: DType, [dhqk, dhhv]: [usize; 2]) -> Instance {
         let fits = |i: &Instance| {
             i.has("T", dtype.cpp())

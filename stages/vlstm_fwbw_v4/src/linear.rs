@@ -155,7 +155,8 @@ impl Version for Linear {
         let slots = BackwardSlots::new(&mut plan, request)?;
         let BackwardSlots { forward: of_forward, dh, of_rows, of_gates, last, first } = slots;
         let Slots { q, k, v, g, first: (c0, given), last: (c_n, _), .. } = of_forward;
-        let columns = [room[0], dhhv];
+        // As many panels of a state as the walks back take it to have.
+        let columns = [room[0], SIDE * value_panels];
         let forward = LinearForward { slots: of_forward, dims, dtype, columns, scale, anchors };
         let saved = FORWARD.add_forward(&mut plan, kernels::PROMISE, forward)?;
 
