@@ -153,7 +153,11 @@ impl Version for Linear {
 
         let mut plan = Plan::new(device);
         let slots = BackwardSlots::new(&mut plan, request)?;
-        let BackwardSlots { forward: of_forward, dh, of_rows, of_gates, last, first } = slots;
+        let BackwardSlots { forward: mut of_forward, dh, of_rows, of_gates, last, first } = slots;
+        // The gradient of g at the sequence's end is <CN, dCN>.
+        if last.1 && !of_forward.last.1 {
+            of_forward.last = (plan.scratch(DType::F32, heads * dhqk * dhhv), true);
+        }
         let Slots { q, k, v, g, first: (c0, given), last: (c_n, _), .. } = of_forward;
         // As many panels of a state as the walks back take it to have.
         let columns = [room[0], SIDE * value_panels];
