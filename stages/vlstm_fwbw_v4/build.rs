@@ -20,7 +20,8 @@ fn main() {
     let rooms = ["64, 64", "128, 128", "128, 256"];
     let linear = rooms.map(|room| format!("{room}, false, None"));
     let linear: Vec<&str> = linear.iter().map(String::as_str).collect();
-    let gradients = [through("vlstm_gradients", &rooms), halves("vlstm_gradients", &linear)].concat();
+    let gradients =
+        [through("vlstm_gradients", &rooms), halves("vlstm_gradients", &linear)].concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/gates.cu", &gates.concat())
         .needs("sm_90a")
@@ -39,7 +40,10 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/wide_gradients.cu", &halves("vlstm_wide_gradients", &["false", "true"]))
         .needs("sm_90a")
-        .kernel("kernels/forget.cu", &["vlstm_anchored_forget<128>", "vlstm_anchored_forget<128, Decay>"])
+        .kernel(
+            "kernels/forget.cu",
+            &["vlstm_anchored_forget<128>", "vlstm_anchored_forget<128, Decay>"],
+        )
         .needs("sm_90a")
         .kernel("kernels/sum_heads.cu", &halves("vlstm_sum_heads", &["256"]))
         .build();

@@ -314,7 +314,10 @@ impl Version for Walks {
         // eight more or fewer, by the instantiation). With its pointers, too, it would be worse code: those of a struct may overlap, for all
         // that the compiler knows (of 128 x 256 through n in bf16 it spills 560 bytes, not 136).
         let gradients = instance(&kernels::GRADIENTS, "vlstm_gradients", dtype, |i| {
-            dhqk <= i.size("DHQK") && dhhv <= i.size("DHHV") && i.has("THROUGH_N", through) && i.argument("NORMALIZER").is_none()
+            dhqk <= i.size("DHQK")
+                && dhhv <= i.size("DHHV")
+                && i.has("THROUGH_N", through)
+                && i.argument("NORMALIZER").is_none()
         });
         let room = ["DHQK", "DHHV"].map(|name| gradients.size(name));
         // 64s of columns that the blocks of a head have, and those that one has.

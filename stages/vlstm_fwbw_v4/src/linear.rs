@@ -181,7 +181,8 @@ impl Version for Linear {
         let sums = plan.records("Before", crate::BEFORE, 1);
         let cu_seqlens = plan.scratch(DType::I32, 1);
         let of_keys = panels(dtype, dhqk, s, b * nkv, None)?;
-        let [of_rows, of_values] = [dhqk, dhhv].map(|columns| panels(dtype, columns, s, heads, None));
+        let [of_rows, of_values] =
+            [dhqk, dhhv].map(|columns| panels(dtype, columns, s, heads, None));
         let (of_rows, of_values) = (of_rows?, of_values?);
         let scope = Scope::new()
             .with(arguments![q: q.loaded_by(of_keys), k: k.loaded_by(of_keys)])
@@ -198,7 +199,8 @@ impl Version for Linear {
             .with(arguments![segments: 1, chunks_each: chunks, only: -1, sharing])
             .with(arguments![log2_scale: scale.log2(), eps: 0.0]);
 
-        let gates = instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| i.has("GATES", "Decay"));
+        let gates =
+            instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| i.has("GATES", "Decay"));
         let forget = kernels::FORGET.instances("vlstm_anchored_forget");
         let forget = forget.into_iter().find(|i| i.has("GATES", "Decay")).expect("one");
         let of_head = 2 * key_blocks + value_blocks;
@@ -212,11 +214,13 @@ impl Version for Linear {
             plan.launch_in(&scope, &kernel, launch, arguments![])?;
         }
         if sharing > 1 {
-            let kernel = device.load(instance(&kernels::SUM_HEADS, "vlstm_sum_heads", dtype, |_| true))?;
+            let kernel =
+                device.load(instance(&kernels::SUM_HEADS, "vlstm_sum_heads", dtype, |_| true))?;
             let pairs_of_head = s * dhqk / 2;
             let grid = blocks("B NKV S DHQK", (b * nkv * pairs_of_head).div_ceil(256))?;
             let launch = lab_device::Launch::of([grid, 2, 1], kernel.block()?);
-            let own = arguments![dq_own, dk_own, dq, dk, pairs_of_head, key_heads: b * nkv, sharing];
+            let own =
+                arguments![dq_own, dk_own, dq, dk, pairs_of_head, key_heads: b * nkv, sharing];
             plan.launch_in(&Scope::new(), &kernel, launch, own)?;
         }
         Ok(plan)

@@ -62,13 +62,8 @@ pub const FORWARD_INPUTS: &[Input] = &[
 ];
 
 /// What goes into the forward pass of linear attention.
-pub const LINEAR_INPUTS: &[Input] = &[
-    FORWARD_INPUTS[0],
-    FORWARD_INPUTS[1],
-    FORWARD_INPUTS[2],
-    FORWARD_INPUTS[3],
-    STATE_INPUTS[0],
-];
+pub const LINEAR_INPUTS: &[Input] =
+    &[FORWARD_INPUTS[0], FORWARD_INPUTS[1], FORWARD_INPUTS[2], FORWARD_INPUTS[3], STATE_INPUTS[0]];
 
 /// What q is multiplied by: read it with [`scale_of`].
 pub const SCALE: Setting =

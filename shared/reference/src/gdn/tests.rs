@@ -138,7 +138,8 @@ fn without_erasing_it_is_the_parallel_form() {
     let [q, k, v, g, w, c0, ..] = &all;
     let out = forward(inputs(&all), LINEAR);
     for head in 0..heads {
-        let row = |x: &'_ [f64], head: usize, t: usize, n: usize| x[(head * s + t) * n..][..n].to_vec();
+        let row =
+            |x: &'_ [f64], head: usize, t: usize, n: usize| x[(head * s + t) * n..][..n].to_vec();
         let kept = |from: usize, to: usize| g[head * s..][from..to].iter().sum::<f64>().exp();
         for i in 0..s {
             let query = row(q, head / group, i, qk);
