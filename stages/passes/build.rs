@@ -75,7 +75,7 @@ fn main() {
         .kernel("kernels/rope.cu", &packed("rope"))
         .kernel("kernels/append.cu", &packed("append_to_cache"))
         .kernel("kernels/dropout.cu", &packed("dropout"))
-        .kernel("kernels/widen.cu", &packed("widen"))
+        .kernel("kernels/widen.cu", &[packed("widen"), packed("narrow")].concat())
         .kernel(
             "kernels/embedding.cu",
             &[packed("embedding"), packed("sum_pieces"), plain(&sorting), clear].concat(),

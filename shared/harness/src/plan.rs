@@ -178,6 +178,15 @@ impl Slot {
     }
 }
 
+/// In what pieces a slot is handed on as it is written: see [`Plan::add_when_written`].
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces {
+    /// Of a piece; they lie one behind the other from the slot's begin on.
+    pub elements: usize,
+    /// What a GPU sends of one.
+    pub bytes: usize,
+}
+
 /// An argument of a launch: a slot, or a number. Whether a kernel may write the slot, its own
 /// signature says; a number becomes what the parameter is, if it fits.
 #[derive(Clone, Copy, Debug)]
@@ -657,6 +666,11 @@ impl Plan {
         }
     }
 
+    /// Of a slot of numbers, their type.
+    pub fn dtype_of(&self, slot: Slot) -> Option<DType> {
+        self.slots[slot.index].element.dtype()
+    }
+
     /// Lets scratch keep its memory: no other slot has it before or behind the steps that use it, and the host may read it.
     pub fn keep(&mut self, slot: Slot) {
         self.slots[slot.index].kept = true;
@@ -1021,25 +1035,7 @@ impl Plan {
         collective: Collective,
         pairs: &[(Slot, Slot)],
     ) -> Result<(), Error> {
-        let calls: Vec<_> = pairs.iter().map(|&(from, to)| (collective, from, to)).collect();
-        let step = self.together_step(communicator, &calls)?;
-        self.push_step(step);
-        Ok(())
-    }
-
-    /// Adds a step in which each rank gives all others its part of a slot, where it lies: `part_of` says which part is a rank's.
-    ///
-    /// # Errors
-    /// As [`Plan::together`].
-    pub fn give_parts(
-        &mut self,
-        communicator: &Arc<Communicator>,
-        part_of: impl Fn(usize) -> Slot,
-    ) -> Result<(), Error> {
-        let ranks = 0..communicator.world();
-        let call = |rank| (Collective::Broadcast(rank), part_of(rank), part_of(rank));
-        let calls: Vec<_> = ranks.map(call).collect();
-        let step = self.together_step(communicator, &calls)?;
+        let step = self.together_step(communicator, collective, pairs)?;
         self.push_step(step);
         Ok(())
     }
@@ -1047,7 +1043,8 @@ impl Plan {
     fn together_step(
         &mut self,
         communicator: &Arc<Communicator>,
-        all: &[(Collective, Slot, Slot)],
+        collective: Collective,
+        pairs: &[(Slot, Slot)],
     ) -> Result<Step, Error> {
         if !self.device.is(communicator.device()) {
             return Err(Error::bad(
@@ -1063,7 +1060,7 @@ impl Plan {
             (name, _) => name.to_owned(),
         };
         let mut calls: Vec<(Call, Slot, Slot)> = Vec::new();
-        for &(collective, from, to) in all {
+        for &(from, to) in pairs {
             self.check_own(from)?;
             self.check_own(to)?;
             let [read, written] = [from, to].map(|slot| &self.slots[slot.index]);
@@ -1117,7 +1114,7 @@ impl Plan {
             // A rank's own part of what all have may lie where it will.
             let own =
                 |all: &Slot| Slot { start: all.start + call.count * rank, len: call.count, ..*all };
-            let in_place = match call.collective {
+            let in_place = match collective {
                 Collective::AllGather => *from == own(to),
                 Collective::ReduceScatter => *to == own(from),
                 _ => from == to,
@@ -1137,49 +1134,46 @@ impl Plan {
         Ok(Step::Together { communicator: Arc::clone(communicator), calls })
     }
 
-    /// Sums a slot over all ranks, in pieces of about so many elements each, when the steps from `first` on have written them for
-    /// the last time: the rest of them runs beside that. A piece begins with the next launch that shares the device well, which is one
-    /// of more blocks than there are multiprocessors, or at once where no such launch will have room for it. What is left, and what no
-    /// step has written, is summed at the end.
+    /// Sums a slot over all ranks, in pieces, when the steps from `first` on have written them for the last time.
     ///
     /// # Errors
-    /// As [`Plan::together`]; pieces of no elements.
+    /// As [`Plan::together`] and [`Plan::add_when_written`].
     pub fn all_reduce_when_written(
         &mut self,
         communicator: &Arc<Communicator>,
         slot: Slot,
         first: usize,
-        piece: usize,
+        pieces: Pieces,
     ) -> Result<(), Error> {
-        self.all_reduce_prepared_when_written(communicator, slot, first, piece, |_, part| Ok(part))
+        self.add_when_written(slot, first, pieces, |plan, parts| {
+            let pairs: Vec<_> = parts.iter().map(|&part| (part, part)).collect();
+            plan.together(communicator, Collective::AllReduce, &pairs)
+        })
     }
 
-    /// The same of what `prepare` makes of each part, by launches that it adds and that stand before the part's sum: its rounding, into
-    /// another slot.
+    /// Adds what `add` makes of parts of a slot, such as their sums, each where the steps from `first` on have written it for the last
+    /// time: the rest of them runs beside that. A piece begins with the next launch that shares the device well, which is one of more
+    /// blocks than there are multiprocessors, or at once where no such launch will have room for it. What is left, and what no step has
+    /// written, comes at the end. Neighbours that begin together are one part.
     ///
     /// # Errors
-    /// As [`Plan::all_reduce_when_written`], and of `prepare`.
-    pub fn all_reduce_prepared_when_written(
+    /// Pieces of no elements; those of `add`.
+    pub fn add_when_written(
         &mut self,
-        communicator: &Arc<Communicator>,
         slot: Slot,
         first: usize,
-        piece: usize,
-        mut prepare: impl FnMut(&mut Self, Slot) -> Result<Slot, Error>,
+        pieces: Pieces,
+        mut add: impl FnMut(&mut Self, &[Slot]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if piece == 0 {
+        if pieces.elements == 0 {
             return Err(Error::bad("elements of a piece", "at least 1", 0));
         }
         // The last first, so that places before stay what they are.
-        for (at, ranges) in self.pieces_when_written(slot, first, piece).into_iter().rev() {
+        for (at, ranges) in self.pieces_when_written(slot, first, pieces).into_iter().rev() {
             let end = self.steps.len();
-            let mut pairs = Vec::with_capacity(ranges.len());
-            for range in ranges {
-                let part = Slot { start: range.start, len: range.len(), ..slot };
-                let prepared = prepare(self, part)?;
-                pairs.push((prepared, prepared));
-            }
-            self.together(communicator, Collective::AllReduce, &pairs)?;
+            let part = |range: &Range<usize>| Slot { start: range.start, len: range.len(), ..slot };
+            let parts: Vec<Slot> = ranges.iter().map(part).collect();
+            add(self, &parts)?;
             let (steps, layers) = (self.steps.split_off(end), self.layers.split_off(end));
             self.steps.splice(at..at, steps);
             self.layers.splice(at..at, layers);
@@ -1187,12 +1181,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Before which step which parts of a slot are summed, in the order of the steps.
+    /// Before which step which parts of a slot are final, in the order of the steps.
     fn pieces_when_written(
         &self,
         slot: Slot,
         first: usize,
-        piece: usize,
+        Pieces { elements: piece, bytes }: Pieces,
     ) -> Vec<(usize, Vec<Range<usize>>)> {
         // From the last step to the first: the elements that it is the last to use.
         let mut seen = Ranges::default();
@@ -1205,21 +1199,25 @@ impl Plan {
                 }
             }
         }
-        let bytes = piece * self.slots[slot.index].element.size();
         let mut room: usize = (first..self.steps.len()).map(|at| self.room_beside(at, bytes)).sum();
-        // In the order of the steps again; what is large enough goes, the rest when all is there.
+        // In the order of the steps again; what is a whole piece goes, the rest when all is there.
         let (mut waiting, mut sent) = (Ranges::default(), Ranges::default());
         let mut queue: VecDeque<Range<usize>> = VecDeque::new();
         let mut insertions: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
         for at in first..self.steps.len() {
             ready.remove(&at).into_iter().flatten().for_each(|range| drop(waiting.add(range)));
             for range in waiting.take(|range| range.len() >= piece) {
-                sent.add(range.clone());
-                // As many as are whole: what is left over makes the last one larger.
-                let pieces = range.len() / piece;
-                let begin = |n: usize| range.start + n * piece;
-                let end = |n: usize| if n + 1 == pieces { range.end } else { begin(n + 1) };
-                queue.extend((0..pieces).map(|n| begin(n)..end(n)));
+                let whole =
+                    (range.start - slot.start).div_ceil(piece)..(range.end - slot.start) / piece;
+                let begin = |n: usize| slot.start + n * piece;
+                if whole.is_empty() {
+                    waiting.add(range);
+                    continue;
+                }
+                waiting.add(range.start..begin(whole.start));
+                waiting.add(begin(whole.end)..range.end);
+                sent.add(begin(whole.start)..begin(whole.end));
+                queue.extend(whole.map(|n| begin(n)..begin(n + 1)));
             }
             let own = self.room_beside(at, bytes);
             room -= own;
@@ -1240,12 +1238,12 @@ impl Plan {
         insertions
     }
 
-    /// How many sums of so many bytes a launch has room for beside it: as many as may end before it does. One with at most a block for
-    /// each multiprocessor has none, as each of its blocks does a fixed share: those that begin when the sum or the other blocks have
-    /// ended make it take up to twice its time.
+    /// Beside how many transfers of so many bytes a launch can run: as many as may end before it does. One with at most a block for
+    /// each multiprocessor has room for none, as each of its blocks does a fixed share: those that begin when the transfer or the other
+    /// blocks have ended make it take up to twice its time.
     fn room_beside(&self, step: usize, bytes: usize) -> usize {
-        /// Of what a GPU's memory moves while its links move one.
-        const MEMORY_OF_LINKS: usize = 10;
+        /// Bytes that a GPU's memory moves while its links move one: of an H200 4 TB/s, and 284 GB/s in a sum.
+        const MEMORY_OF_LINKS: usize = 14;
         let Step::Launch { launch, arguments, .. } = &self.steps[step] else { return 0 };
         let blocks: u64 = launch.grid.iter().map(|n| u64::from(*n)).product();
         if blocks <= u64::from(self.device.facts().multiprocessors) {
@@ -1258,7 +1256,7 @@ impl Plan {
         }
         let bytes_of =
             |(index, ranges): (&usize, &Ranges)| ranges.len() * self.slots[*index].element.size();
-        moved.iter().map(bytes_of).sum::<usize>() / MEMORY_OF_LINKS / bytes
+        moved.iter().map(bytes_of).sum::<usize>() / MEMORY_OF_LINKS / bytes.max(1)
     }
 
     /// The collectives of a run, in their order.

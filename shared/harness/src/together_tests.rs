@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab_device::{Call, Collective, Communicator, DType, Device, Group, Launch, Mode};
 
 use crate::device_checks::kernels;
-use crate::plan::{Plan, Slot, Step};
+use crate::plan::{Pieces, Plan, Slot, Step};
 use crate::{Error, Tensor, arguments};
 
 const N: usize = 96;
@@ -123,6 +123,11 @@ fn steps_of(plan: &Plan) -> Vec<String> {
     plan.steps().iter().map(name).collect()
 }
 
+/// Of f32, each of which goes over the link once.
+fn pieces(elements: usize) -> Pieces {
+    Pieces { elements, bytes: 4 * elements }
+}
+
 /// The gradients of four layers, the last first: each piece goes as soon as nobody writes it any more.
 #[test]
 fn pieces_are_summed_as_soon_as_they_are_written() {
@@ -138,7 +143,7 @@ fn pieces_are_summed_as_soon_as_they_are_written() {
         add(&mut plan, x.part(0, N / 2), arena.part(2 * N + N / 2, N / 2))?;
         add(&mut plan, x, part(0))?;
         add(&mut plan, x, part(3))?; // Used twice, as a matrix for what comes in and goes out is.
-        plan.all_reduce_when_written(ranks, arena, first, N)?;
+        plan.all_reduce_when_written(ranks, arena, first, pieces(N))?;
         assert_eq!(
             steps_of(&plan),
             [
@@ -172,7 +177,7 @@ fn pieces_are_summed_beside_what_shares_the_device() {
         let x = plan.input("x", DType::F32, &[N]);
         let arena = plan.state_of_zeros("arena", DType::F32, &[5 * N]);
         let [from, to] =
-            ["from", "to"].map(|name| plan.state_of_zeros(name, DType::F32, &[10 * N]));
+            ["from", "to"].map(|name| plan.state_of_zeros(name, DType::F32, &[14 * N]));
         let kernel = device.kernel(&kernels::DEVICE, "add_to<float>")?;
         let add_wide = |plan: &mut Plan, blocks| {
             let all = arguments![x: from, out: to, n: to.len()];
@@ -183,11 +188,11 @@ fn pieces_are_summed_beside_what_shares_the_device() {
             add(&mut plan, x, arena.part(part * N, N))?;
         }
         add_wide(&mut plan, blocks)?; // A block for each multiprocessor.
-        add_wide(&mut plan, blocks + 1)?; // It moves twenty parts: room for two.
+        add_wide(&mut plan, blocks + 1)?; // It moves 28 parts: room for two.
         for part in [0, 1] {
             add(&mut plan, x, arena.part(part * N, N))?;
         }
-        plan.all_reduce_when_written(ranks, arena, 0, N / 2)?;
+        plan.all_reduce_when_written(ranks, arena, 0, pieces(N / 2))?;
         let expected = [
             "add",
             "add",
@@ -270,7 +275,7 @@ fn slots_that_no_collective_takes_are_refused() {
             &[(out.part(0, 8), out.part(0, 8)), (x.part(0, 8), out.part(7, 8))],
             apart,
         );
-        let error = plan.all_reduce_when_written(ranks, out, 0, 0).unwrap_err().to_string();
+        let error = plan.all_reduce_when_written(ranks, out, 0, pieces(0)).unwrap_err().to_string();
         assert_eq!(error, "elements of a piece: expected at least 1, got 0");
         assert!(plan.is_empty());
         plan.together(ranks, AllGather, &[(x, out)])?;

@@ -2,37 +2,19 @@
 // equations and the operands are linear.cu's.
 //
 // Work split: a block a multiprocessor goes from tile to tile, BM x BN, and its warpgroups have every second one each, all of it. One
-// ring serves both: a thread asks for the steps of tile after tile, so that a warpgroup's operands come when the other's products are
-// over. Nobody waits for the other: the ring is what keeps them apart. Each has a warp that fetches R and the bias of its
-// tiles and stores C (tile_of_c.cuh).
+// ring serves both (turns.cuh): a thread asks for the steps of tile after tile. Each has a warp that fetches R and the bias of its tiles
+// and stores C (tile_of_c.cuh).
 #include "lab/epilogue.cuh"
 #include "lab/product.cuh"
 #include "tile_of_c.cuh"
+#include "turns.cuh"
 
 using namespace lab;
 
-constexpr int ASK_REGISTERS = 40, MULTIPLY_REGISTERS = 232, IN_TURNS = 2;
+constexpr int ASK_REGISTERS = 40, MULTIPLY_REGISTERS = 232;
 
-// ANCHOR: turns
-// The sums of all rows of a tile, by one warpgroup, whose first step is the block's step `first`. A step is a group of products each
-// 64 rows.
-template <class Tiles, class T, int HALVES, int SUMS, int PLACES>
-__device__ __forceinline__ void multiply_rows(float (&sum)[HALVES][SUMS], T* tiles, Ring<PLACES>& ring, int first, int steps) {
-    Turn<PLACES> turn{first % PLACES, unsigned(first / PLACES % 2)}, last;
-    for (int s = 0; s < steps; ++s, turn.advance()) {
-        ring.wait_full(turn);
-#pragma unroll
-        for (int half = 0; half < HALVES; ++half)
-            Tiles(tiles + turn.place * Tiles::CELLS).multiply(sum[half], half * 64, s > 0);
-        wgmma_wait<HALVES>();
-        if (s > 0 && threadIdx.x % 128 == 0) ring.leave(last);
-        last = turn;
-    }
-    wgmma_wait<0>();
-    if (threadIdx.x % 128 == 0) ring.leave(last);
-}
-
-// They become the tile's elements.
+// ANCHOR: end
+// A tile's sums become its elements.
 template <class F, class OfC, int HALVES, int SUMS>
 __device__ __forceinline__ void end(OfC& of_c, const float (&sum)[HALVES][SUMS], float scale, bool has_added) {
     F f;
@@ -46,7 +28,7 @@ __device__ __forceinline__ void end(OfC& of_c, const float (&sum)[HALVES][SUMS],
             half);
     of_c.parity ^= 1;
 }
-// ANCHOR_END: turns
+// ANCHOR_END: end
 
 template <class T, class OUT, Along A_LIES, Along B_LIES, int BM, int BN, int BK, int PLACES, int HIGH>
 constexpr int linear_turns_shared =
@@ -62,9 +44,11 @@ __global__ void __launch_bounds__(IN_TURNS * 128 + 128, 1)
     DYNAMIC_TILES(T, tiles);
     __shared__ Ring<PLACES> ring;
     __shared__ typename OfC::Barriers barriers[IN_TURNS];
+    __shared__ Mbarrier passed[IN_TURNS];  // all steps of a warpgroup's tile have come
     if (threadIdx.x == 0) {
-        ring.init(1);
+        for (auto& of_one : passed) mbarrier_init(&of_one, 128);
         for (auto& of_one : barriers) of_one.init();
+        ring.init(1);  // its fence is behind these, too
     }
     __syncthreads();  // nobody waits at a barrier that is not there
 
@@ -97,9 +81,9 @@ __global__ void __launch_bounds__(IN_TURNS * 128 + 128, 1)
     } else {
         registers_increase<MULTIPLY_REGISTERS>();
         float sum[BM / 64][BN / 2];
-        int first = own * steps;
-        for (int n = blockIdx.x + own * gridDim.x; n < all; n += IN_TURNS * gridDim.x, first += IN_TURNS * steps) {
-            multiply_rows<Tiles>(sum, tiles, ring, first, steps);
+        for (int t = own, n = blockIdx.x + own * gridDim.x; n < all; t += IN_TURNS, n += IN_TURNS * gridDim.x) {
+            if (t > 0) mbarrier_wait(&passed[1 - own], (t - 1) / IN_TURNS % 2);
+            multiply_rows<Tiles>(sum, tiles, ring, t * steps, steps, &passed[own]);
             switch (activation) {
                 case RELU: end<Relu>(of_c, sum, scale, has_added); break;
                 case GELU: end<Gelu>(of_c, sum, scale, has_added); break;

@@ -553,6 +553,8 @@ impl Version for Linear {
             [1, 300, 264, 200],
             [2, 70, 136, 72],
             [1, 129, 1032, 8],
+            // More steps than a ring has places, several tiles of a block.
+            [1, 700, 264, 456],
         ];
         all.map(|[g, m, n, k]| Dims::new([("G", g), ("M", m), ("N", n), ("K", k)])).to_vec()
     }

@@ -394,7 +394,8 @@ fn two_products([behind, between]: [&str; 2], a: &str, adds: &str) -> String {
 #[test]
 fn sums_that_a_product_does_not_read_need_no_fence() {
     let launch = "1 --block 128 --arg out:f32[512] --expect k_param_0=np.full(512,32.)";
-    let (zeros, a) = ("mov.f32 %f1, 0f00000000;\nmov.f32 %f3, %f1;\n", "mov.b32 %r7, 0x3C003C00;\n");
+    let (zeros, a) =
+        ("mov.f32 %f1, 0f00000000;\nmov.f32 %f3, %f1;\n", "mov.b32 %r7, 0x3C003C00;\n");
     let (shared, registers) = ("%rd2", "{%r5, %r6, %r7, %r8}");
     let unfenced = "wgmma may not see what the thread has done with its registers";
     for (behind, of_a, adds, found) in [

@@ -563,7 +563,8 @@ impl Asked {
 
     /// Whether the thread has used the product's registers since it fenced them.
     pub(crate) fn unfenced(&self, part: &Part) -> bool {
-        let words = part.fenced().into_iter().flat_map(|(at, bytes)| (at..at + bytes).step_by(WORD));
+        let words =
+            part.fenced().into_iter().flat_map(|(at, bytes)| (at..at + bytes).step_by(WORD));
         !self.fenced || !self.used.is_empty() && words.into_iter().any(|w| self.used.contains(w))
     }
 
