@@ -93,18 +93,17 @@ struct Kept {
         }
     }
 
-    // `each`(w, x, y) with E of the two neighbours that a lane has as word w of its warp's block c, c <= warp.
-    template <class Each> __device__ __forceinline__ void each(const Gates& gates, int c, Each each) const {
-        int t = lane % 4, i = warp * SIDE + lane / 4, before = c < BLOCKS - 1 ? c : 0;
-        float row[2] = {gates.row[before][i], gates.row[before][i + 8]};
-        float2 column[2];
+    // `each`(w, x, y) with E, times a factor of the row, of the two neighbours that a lane has as word w of its warp's block c,
+    // which is below the diagonal.
+    template <class Each>
+    __device__ __forceinline__ void below(const Gates& gates, int c, const float (&factor)[2], Each each) const {
+        int i = warp * SIDE + lane / 4, j = c * SIDE + lane % 4 * 2;
+        float row[2] = {factor[0] * gates.row[c][i], factor[1] * gates.row[c][i + 8]};
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
-            column[half] = *reinterpret_cast<const float2*>(&gates.column[c * SIDE + 8 * half + 2 * t]);
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-            float x = row[w % 2] * column[w / 2].x, y = row[w % 2] * column[w / 2].y;
-            each(w, c == warp ? own[2 * w] : x, c == warp ? own[2 * w + 1] : y);
+        for (int w = 0; w < 4; w += 2) {
+            float2 column = *reinterpret_cast<const float2*>(&gates.column[j + 4 * w]);
+            each(w, row[0] * column.x, row[0] * column.y);
+            each(w + 1, row[1] * column.x, row[1] * column.y);
         }
     }
 };

@@ -29,28 +29,37 @@ using SplitBlock = uint2[SIDE * SIDE / 2];
 // Where two neighbours are. Rows two apart lie eight banks apart: the lanes of a store, or of a load of a right operand, do not meet.
 __device__ __forceinline__ int spot(int row, int column) { return (row * SIDE + (column ^ (row & 2) * 4)) / 2; }
 
-// Of one chunk that is being solved.
+// Of one chunk that is being solved. Those above the diagonal are nobody's: so a block is as far from another as these are in numbers,
+// which the compiler knows.
 struct SolverRoom {
-    alignas(16) SplitBlock block[BLOCKS * (BLOCKS + 1) / 2];
+    alignas(16) SplitBlock block[BLOCKS * BLOCKS];
 
-    __device__ __forceinline__ SplitBlock& at(int row, int column) { return block[row * (row + 1) / 2 + column]; }
+    __device__ __forceinline__ SplitBlock& at(int row, int column) { return block[row * BLOCKS + column]; }
 };
 
 // ANCHOR: weigh
 // A warp's rows of -A left of the diagonal, to blocks, and of A on it. Of A what is on the diagonal and above it is not read.
-__device__ __forceinline__ void store_a(SolverRoom& room, const Kept& kept, const Gates& gates, const float* of_beta,
+__device__ __forceinline__ void store_a(SolverRoom& room, const Kept& kept, const Gates& gates, const float* beta,
                                         const float (&kk)[CHUNK / 2]) {
     int warp = kept.warp, place = spot(kept.lane / 4, kept.lane % 4 * 2), i = warp * SIDE + kept.lane / 4;
-    float beta[2] = {-of_beta[i], -of_beta[i + 8]};
+    float factor[2] = {-beta[i], -beta[i + 8]};
+    auto to = [&](int w) { return (place ^ w / 2 * 4) + w % 2 * 4 * SIDE; };
 #pragma unroll
     for (int c = 0; c < BLOCKS; ++c) {
-        if (c > warp) break;
-        auto& block = room.at(warp, c);
-        kept.each(gates, c, [&](int w, float x, float y) {
-            int n = 8 * c + 2 * w, to = (place ^ w / 2 * 4) + w % 2 * 4 * SIDE;
-            float a = beta[w % 2] * x * kk[n], next = beta[w % 2] * y * kk[n + 1];
-            block[to] = c < warp ? split_pair(a, next) : make_uint2(__float_as_uint(-a), __float_as_uint(-next));
-        });
+        const float* x = kk + 8 * c;
+        if (c < warp) {
+            auto& block = room.at(warp, c);
+            kept.below(gates, c, factor, [&](int w, float e, float next) {
+                block[to(w)] = split_pair(e * x[2 * w], next * x[2 * w + 1]);
+            });
+        } else if (c == warp) {
+            auto* block = reinterpret_cast<float2*>(room.at(c, c));
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                float b = -factor[w % 2];
+                block[to(w)] = make_float2(b * kept.own[2 * w] * x[2 * w], b * kept.own[2 * w + 1] * x[2 * w + 1]);
+            }
+        }
     }
 }
 
@@ -58,17 +67,25 @@ __device__ __forceinline__ void store_a(SolverRoom& room, const Kept& kept, cons
 template <class T>
 __device__ __forceinline__ void store_pairs(T* pairs, const Kept& kept, const Gates& gates, const float (&qk)[CHUNK / 2],
                                             float scale) {
-    int warp = kept.warp, lane = kept.lane;
+    int warp = kept.warp;
+    float factor[2] = {scale, scale};
+    T* rows = pairs + warp * SIDE * PANEL;
 #pragma unroll
     for (int c = 0; c < BLOCKS; ++c) {
         if (c > warp) break;
+        const float* x = qk + 8 * c;
         unsigned words[4];
-        kept.each(gates, c, [&](int w, float x, float y) {
-            int n = 8 * c + 2 * w;
-            bool own = c == warp;
-            words[w] = two_halves<T>(own && x == 0 ? 0 : scale * x * qk[n], own && y == 0 ? 0 : scale * y * qk[n + 1]);
-        });
-        store_matrices(cell(pairs, warp * SIDE + lane % 16, c * SIDE + lane / 16 * 8), words);
+        if (c < warp)
+            kept.below(gates, c, factor, [&](int w, float e, float next) {
+                words[w] = two_halves<T>(e * x[2 * w], next * x[2 * w + 1]);
+            });
+        else
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                float e = kept.own[2 * w], next = kept.own[2 * w + 1];
+                words[w] = two_halves<T>(keep(e, scale * x[2 * w]), keep(next, scale * x[2 * w + 1]));
+            }
+        store_matrices(rows + (offset_by_rows() ^ c * SIDE), words);
     }
 }
 // ANCHOR_END: weigh
@@ -96,19 +113,18 @@ __device__ __forceinline__ void invert(SplitBlock& block, float (&x)[2][4]) {
     __syncwarp();  // all lanes have read A: X takes its place
 #pragma unroll
     for (int i = 0; i < SIDE; ++i)
-        if (thread % 32 < SIDE) cells[2 * spot(i, j & ~1) + j % 2] = column[i];
+        if (thread % 32 < SIDE) cells[i * SIDE + (j ^ (i & 2) * 4)] = column[i];
     __syncwarp();  // a lane reads what others have stored
+    int at = 2 * t * SIDE + (g ^ (t & 1) * 8), own = spot(g, 2 * t);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) x[n / 4][n % 4] = cells[(at ^ n / 2 % 2 * 8) + (n / 4 * 8 + n % 2) * SIDE];
     float2 two[4];
+    auto to = [&](int w) { return (own ^ w / 2 * 4) + w % 2 * 4 * SIDE; };
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
-        int i = n / 4 * 8 + 2 * t + n % 2, of = g + n / 2 % 2 * 8;
-        x[n / 4][n % 4] = cells[2 * spot(i, of & ~1) + of % 2];
-    }
-#pragma unroll
-    for (int w = 0; w < 4; ++w) two[w] = reinterpret_cast<const float2*>(block)[spot(g + w % 2 * 8, w / 2 * 8 + 2 * t)];
+    for (int w = 0; w < 4; ++w) two[w] = reinterpret_cast<const float2*>(block)[to(w)];
     __syncwarp();  // it is read: the split numbers take its place
 #pragma unroll
-    for (int w = 0; w < 4; ++w) block[spot(g + w % 2 * 8, w / 2 * 8 + 2 * t)] = split_pair(two[w].x, two[w].y);
+    for (int w = 0; w < 4; ++w) block[to(w)] = split_pair(two[w].x, two[w].y);
 }
 // ANCHOR_END: invert
 
@@ -144,6 +160,7 @@ struct LeftBlock {
 // known is stored at the end: a store between two products would keep their loads apart.
 template <class T> __device__ __forceinline__ void solve_column(SolverRoom& room, T* inverse, float (&x)[2][4]) {
     int thread = computed_here(threadIdx.x), c = thread / 32 % 4, lane = thread % 32, own = spot(lane / 4, lane % 4 * 2);
+    T* rows = inverse + c * SIDE * PANEL + (offset_by_columns() ^ c * SIDE);
     float sum[BLOCKS - 1][2][4] = {};
     unsigned words[BLOCKS][4];
 #pragma unroll
@@ -164,10 +181,8 @@ template <class T> __device__ __forceinline__ void solve_column(SolverRoom& room
         for (int w = 0; w < 4; ++w) words[down][w] = two_halves<T>(x[w / 2][w % 2 * 2], x[w / 2][w % 2 * 2 + 1]);
     }
 #pragma unroll
-    for (int down = 0; down < BLOCKS; ++down) {
-        int i = (c + down) * SIDE + lane / 16 * 8 + lane % 8, j = c * SIDE + lane / 8 % 2 * 8;
-        if (c + down < BLOCKS) store_matrices_transposed(cell(inverse, i, j), words[down]);
-    }
+    for (int down = 0; down < BLOCKS; ++down)
+        if (c + down < BLOCKS) store_matrices_transposed(rows + down * SIDE * PANEL, words[down]);
 }
 // ANCHOR_END: columns
 
