@@ -179,13 +179,15 @@ __global__ void __launch_bounds__(FUSED_THREADS, 1)
     block.clear();
     __syncthreads();  // nobody waits at a barrier that is not there, or writes weights where zeros are to come
 
-    long long cells = 1ll * head * dhqk * dhhv, row = 1ll * head * S;
+    long long row = 1ll * head * S;
+    // Of the head's state; computed twice, for the walk has no register to keep it.
+    auto cells = [&] { return 1ll * (computed_here(blockIdx.x) / slices) * dhqk * dhhv; };
     if (threadIdx.x < GROUPS * 128) {
         registers_increase<Registers<GROUPS>::WALK>();
         Walker<T, KEY> walker;
-        walker.begin(given ? C0 + cells : nullptr, value, dhqk, dhhv);
+        walker.begin(given ? C0 + cells() : nullptr, value, dhqk, dhhv);
         block.walk(walker, v, h, scale);
-        if (wanted) walker.end(CN + cells, value, dhqk, dhhv);
+        if (wanted) walker.end(CN + cells(), value, dhqk, dhhv);
     } else {
         registers_decrease<Registers<GROUPS>::SOLVE>();
         block.solve(q, k, g + row, beta + row, scale);
