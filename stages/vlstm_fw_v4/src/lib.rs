@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod checks;
+mod linear;
 
 use lab_device::{
     DType, Device, Instance, Kernel, KernelSource, Launch, LaunchPromise, Swizzle, TensorMap,
@@ -24,6 +25,8 @@ pub mod kernels {
     //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
+
+pub use self::linear::{DECAY, Linear, LinearForward};
 
 /// A walk over chunks.
 #[derive(Debug)]
@@ -189,7 +192,7 @@ pub static WIDE: Walk = Walk {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state stays in registers from the first chunk to the last",
-    versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE],
+    versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE, &DECAY],
     is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
@@ -360,6 +363,13 @@ pub const ANCHOR_CHUNKS: usize = 4;
 /// Positions of a chunk.
 pub const CHUNK: usize = SIDE;
 
+/// Words of so many states as `State::save` leaves them, of all columns of V that blocks have room for; one of none.
+fn saved_words(instance: &Instance, states: usize, dhhv: usize, dtype: DType) -> usize {
+    let width = SIDE * instance.size("GROUPS");
+    let cells = dhhv.div_ceil(width) * width * instance.size("KEY");
+    (states * cells / if dtype == DType::F16 { 1 } else { 2 }).max(1)
+}
+
 /// A block for each walk and slice of V.
 fn blocks_of(
     kernel: &Kernel,
@@ -390,6 +400,7 @@ impl Walk {
         let fits = |i: &Instance| {
             is_asked(i)
                 && i.has("T", dtype.cpp())
+                && i.argument("GATES").is_none()
                 && dhqk <= i.size("KEY")
                 && (i.size("GROUPS") > 1 || dhhv <= SIDE)
         };
@@ -443,7 +454,7 @@ impl Walk {
             .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted])
             .with(arguments![anchors, through_n])
             .with(arguments![chunks])
-            .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps]);
+            .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps, sharing: 1]);
 
         let instance = match rows {
             true => {
@@ -453,13 +464,10 @@ impl Walk {
         };
         let width = SIDE * instance.size("GROUPS");
         let cells = dhhv.div_ceil(width) * width * instance.size("KEY");
-        let all = heads * anchors * cells;
         let of_rows = (heads * (anchors + usize::from(given))).max(1) * cells;
-        let states = match (rows, dtype) {
-            (true, _) => plan.scratch(dtype, of_rows),
-            (false, DType::F16) => plan.scratch(DType::U32, all.max(1)),
-            (false, _) => plan.scratch(DType::U32, (all / 2).max(1)),
-        };
+        let words = saved_words(&instance, heads * anchors, dhhv, dtype);
+        let states =
+            if rows { plan.scratch(dtype, of_rows) } else { plan.scratch(DType::U32, words) };
         let of_scales =
             if rows && dtype == DType::F16 { of_rows / (SIDE * instance.size("KEY")) } else { 0 };
         let scales = plan.scratch(DType::F32, of_scales.max(1));
