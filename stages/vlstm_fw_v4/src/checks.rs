@@ -18,8 +18,9 @@ pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
     input_gates_of_a_million if takes_batches,
 ];
 
+/// Of the vLSTM, whose family these checks are of.
 fn takes_batches(version: &dyn Version) -> bool {
-    packed_sequences(&version.info().small()).is_none()
+    packed_sequences(&version.info().small()).is_none() && version.info().takes("m0")
 }
 
 fn takes_f16(version: &dyn Version) -> bool {

@@ -179,7 +179,8 @@ impl Version for Wide {
         let kernel = instance(&kernels::WIDE_GRADIENTS, "vlstm_wide_gradients", dtype, of_kind);
         let kernel = device.load(kernel)?;
         let of_stretch = 2 * (2 + dhhv.div_ceil(WIDTH));
-        let grid = blocks("B NH parts of the gradients", heads * stretches * of_stretch)?;
+        let works = blocks("B NH parts of the gradients", heads * stretches * of_stretch)?;
+        let grid = works.min(device.facts().multiprocessors);
         let own = arguments![
             q, k, v, dh, dq, dk, dv, C: c.loaded_by(states), dC: dc.loaded_by(gradients)
         ];
