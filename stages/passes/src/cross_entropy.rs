@@ -406,11 +406,6 @@ pub static CROSS_ENTROPY_BACK: Pass = Pass {
         ],
         ..CROSS_ENTROPY.info
     },
-    sources: &[
-        &kernels::CROSS_ENTROPY,
-        &kernels::CROSS_ENTROPY_STAGED,
-        &kernels::CROSS_ENTROPY_KEPT,
-    ],
     // Also rows for several rounds of a block, and of more packs than a block holds.
     shapes: &[
         &[2, 9],
