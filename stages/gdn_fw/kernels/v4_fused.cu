@@ -109,10 +109,9 @@ template <class T, int KEY, int GROUPS> struct Block {
             wgmma_wait<0>();
             store_pairs(place.pairs.panel[0], kept, place.gates, qk, scale);
             __syncwarp();  // a warp's block on the diagonal is its own
-            float x[2][4];
-            invert(room.at(warp, warp), x);
+            invert(room.diagonal[warp], room.at(warp, warp));
             named_barrier_sync(number, 128);  // a warp reads A of all rows, and X on the diagonal of all warps
-            solve_column(room, place.inverse.panel[0], x);
+            solve_column(room, place.inverse.panel[0]);
             fence_proxy_async_shared();  // wgmma reads what was written by plain stores
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.solved[turn.place]);
