@@ -133,32 +133,38 @@ template <class T, int KEY, int GROUPS> struct Block {
             mbarrier_arrive_expect(full, CHUNK * SPAN);
             shared.v[group][place].load(v, value + group * PANEL, chunk, head, full);
         };
+        // h of a chunk, by way of the place where its V was.
+        auto send = [&](int chunk, int place) {
+            int thread = computed_here(threadIdx.x), group = thread / 128;
+            T* panel = shared.v[group][place].panel[0];
+            walker.store(panel);
+            fence_proxy_async_shared();  // TMA reads what was written by plain stores
+            named_barrier_sync(1 + group, 128);  // all of the panel is written
+            if (thread % 128 == 0) {
+                tensor_store(h, {value + group * PANEL, chunk * CHUNK, head}, panel);
+                bulk_commit();
+            }
+        };
         if (threadIdx.x % 128 == 0) bring(0, 0), bring(1, 1);
         for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
             auto& place = shared.places[turn.place];
-            barriers.places.wait_full(turn);
             typename Walker<T, KEY>::Sums sums;
-            walker.read_state(sums, place);
+            barriers.places.wait_full(turn);
+            walker.read_keys(sums, place);
+            if (chunk > 0) send(chunk - 1, turn.place > 0 ? turn.place - 1 : PLACES - 1);  // while that product is made
+            walker.read_queries(sums, place);
             int thread = computed_here(threadIdx.x), group = thread / 128;
-            bool asks = thread % 128 == 0;
             mbarrier_wait(&barriers.values[group][turn.place], turn.parity);
             mbarrier_wait(&barriers.solved[turn.place], turn.parity);
-            T* values = shared.v[group][turn.place].panel[0];
-            walker.solve(sums, place, values, scale);
+            walker.solve(sums, place, shared.v[group][turn.place].panel[0], scale);
             walker.update(sums, place);
             leave(barriers.places, turn);
-            if (asks) {
+            if (thread % 128 == 0) {
                 bulk_wait_read<0>();  // h of the chunk before has left, long since
                 bring(chunk + 2, (turn.place + 2) % PLACES);
             }
-            walker.store(sums, values);
-            fence_proxy_async_shared();  // TMA reads what was written by plain stores
-            named_barrier_sync(1 + group, 128);  // all of the panel is written
-            if (asks) {
-                tensor_store(h, {value + group * PANEL, chunk * CHUNK, head}, values);
-                bulk_commit();
-            }
         }
+        if (chunks > 0) send(chunks - 1, (chunks - 1) % PLACES);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panels before the block ends
     }
     // ANCHOR_END: roles
