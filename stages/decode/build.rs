@@ -78,6 +78,16 @@ fn main() {
             tilings.map(|tiling| format!("few_rows_wgmma<{t}, {w}, {tiling}>"))
         })
         .collect();
+    // The same of x as bytes.
+    let bytes: Vec<_> = ["__half", "__nv_bfloat16"]
+        .iter()
+        .flat_map(|t| {
+            let tilings = ["16, 2, 5, 2", "32, 2, 4, 2", "64, 2, 3, 2", "128, 2, 4, 1"];
+            let products = tilings.map(|tiling| format!("few_rows_bytes<{t}, {tiling}>"));
+            let rows = ["NONE", "RMS", "HEADS"].map(|norm| format!("rows_as_bytes<{t}, {norm}>"));
+            [products.as_slice(), &rows].concat()
+        })
+        .collect();
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &naive)
@@ -99,6 +109,8 @@ fn main() {
         .kernel("kernels/v7_ring.cu", &ring)
         .needs("sm_80")
         .kernel("kernels/v8_wgmma.cu", &wgmma)
+        .needs("sm_90a")
+        .kernel("kernels/v9_bytes.cu", &bytes)
         .needs("sm_90a")
         .build();
 }

@@ -30,7 +30,8 @@ impl Tape<'_> {
         let (rows, width) = (z.len() / weight.k, weight.n / 2);
         if let [_, true] = self.is_few(rows, &weight) {
             let both = Weight { n: width, ..weight };
-            let u = self.add_few(FewRows { gated: true, ..self.few_rows(z, both) })?;
+            let product = self.few_rows(z, both)?;
+            let u = self.add_few(FewRows { gated: true, ..product })?;
             return self.linear(&[down], u, Some(x));
         }
         let is_few = self.is_few(rows, &weight)[0];

@@ -92,8 +92,11 @@ impl Tape<'_> {
         Ok(y)
     }
 
-    /// Adds the launch of a norm that another layer than a product of few rows reads.
-    pub(crate) fn make_ready(&mut self, x: Slot) -> Result<(), Error> {
+    /// Adds the launch of a norm that something else than a product of few rows reads, or a part of whose result is read.
+    ///
+    /// # Errors
+    /// As [`Tape::rms_norm`].
+    pub fn make_ready(&mut self, x: Slot) -> Result<(), Error> {
         match self.pending.remove(&x) {
             Some(Pending::Rows(norm)) => norm.add_forward(self.plan).map(|_| ()),
             Some(Pending::Heads(norm)) => norm.add_forward(self.plan).map(|_| ()),
@@ -116,8 +119,10 @@ impl Tape<'_> {
 
     /// Whether a product norms its rows itself.
     fn norms(&self, rows: usize, columns: usize) -> bool {
-        let rows = self.rows_to_choose_by(rows);
-        rows <= NORMED && FewRows::norms(self.plan.device(), self.dtype, [rows, columns])
+        let sizes = [self.rows_to_choose_by(rows), columns];
+        let device = self.plan.device();
+        sizes[0] <= NORMED && FewRows::norms(device, self.dtype, sizes)
+            || self.int8.is_some() && FewRows::norms_as_bytes(device, self.dtype, sizes)
     }
 
     /// Whether a product of so many rows is one of few: \[on any cores, on the tensor cores\].
@@ -148,14 +153,22 @@ impl Tape<'_> {
     }
 
     /// Without any option; `y` may be said.
-    pub(crate) fn few_rows(&self, x: Slot, weight: Weight) -> FewRows<'static> {
+    ///
+    /// # Errors
+    /// As [`Tape::rms_norm`], where the product does not norm x itself.
+    pub(crate) fn few_rows(&mut self, x: Slot, weight: Weight) -> Result<FewRows<'static>, Error> {
         let Weight { slot, scale, n, k } = weight;
         let int8 = scale.is_some();
+        let sizes = [self.rows_to_choose_by(x.len() / k), k];
+        let by_bytes = int8 && FewRows::norms_as_bytes(self.plan.device(), self.dtype, sizes);
+        if sizes[0] > NORMED && !by_bytes {
+            self.make_ready(x)?;
+        }
         let of = |rows| FewRows::usual_way(self.plan.device(), self.dtype, int8, [rows, k]);
         // Of what is not normed yet, the product does it.
         let pending = self.pending.get(&x).map(Pending::in_product);
         let norm = pending.map(|(norm, _)| norm);
-        FewRows {
+        Ok(FewRows {
             dtype: self.dtype,
             rows: x.len() / k,
             n,
@@ -170,7 +183,7 @@ impl Tape<'_> {
             parts: &[],
             y: None,
             way: self.choices.map(|choices| of(choices.max(x.len() / k))),
-        }
+        })
     }
 
     /// y = x Wᵀ (+ added), where it is a product of few rows, or where W is of int8; `None` where it is neither. Of many rows W is made
@@ -184,7 +197,7 @@ impl Tape<'_> {
         let weight = self.any_weight(weights)?;
         let rows = x.len() / weight.k;
         if self.is_few(rows, &weight)[0] {
-            let product = FewRows { added, ..self.few_rows(x, weight) };
+            let product = FewRows { added, ..self.few_rows(x, weight)? };
             return self.add_few(product).map(Some);
         }
         self.make_ready(x)?;
@@ -219,7 +232,7 @@ impl Tape<'_> {
         }
         let [_, by_mma] = self.is_few(rows, &weight);
         let gates = Some(gates).filter(|_| by_mma);
-        let product = FewRows { parts: begins, gates, ..self.few_rows(x, weight) };
+        let product = FewRows { parts: begins, gates, ..self.few_rows(x, weight)? };
         let y = self.add_few(product)?;
         Ok(Some(InParts { y, has_gates: by_mma }))
     }

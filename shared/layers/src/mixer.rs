@@ -8,8 +8,8 @@ use lab_operations::{
     GateGradients, NormalizerGrad, Rows, Saved, SavedRows, Sizes, Vlstm, VlstmRows, VlstmStep,
 };
 use passes::{
-    GatedHeadNorm, GatedHeadNormUpstream, Gates, HeadLayout, MergeHeads, SoftCapGates,
-    SoftCapGatesUpstream, SplitHeads,
+    GatedHeadNorm, GatedHeadNormUpstream, Gates, HeadLayout, MergeHeads, Narrow, SoftCapGates,
+    SoftCapGatesUpstream, SplitHeads, Widen,
 };
 
 use crate::Tape;
@@ -30,7 +30,7 @@ pub enum Memory {
     Carry(State),
 }
 
-/// Of the vLSTM C \[B, NH, DHQK, DHHV\], n \[B, NH, DHQK\] and m \[B, NH\], of f32; zeros and m = −∞ before the first position. Of attention
+/// Of the vLSTM C \[B, NH, DHQK, DHHV\], of f32 or, in runs of bf16 that do not train, of bf16, and n \[B, NH, DHQK\] and m \[B, NH\], of f32; zeros and m = −∞ before the first position. Of attention
 /// the keys and the values so far, \[B, NKV, room, D\] of the run's type, and i32 \[B\]: how many positions each sequence has, with the one
 /// that a step adds. Of the LSTM h and c, of the sLSTM h, c, n and m, \[B, NH DH\] each, of f32, zeros at first.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,29 @@ impl State {
             *slot = first;
         }
         slots
+    }
+
+    /// Of the vLSTM, the same slots with C of f32: in scratch where it is narrower.
+    fn with_wide_memory(&self, plan: &mut Plan) -> Result<[Slot; 4], Error> {
+        let mut slots = self.slots;
+        let (c, dtype) = (slots[0], plan.dtype_of(slots[0]).unwrap_or(DType::F32));
+        if dtype != DType::F32 {
+            slots[0] = plan.scratch(DType::F32, c.len());
+            let sum = slots[0];
+            Widen { dtype, elements: c.len(), x: c, sum, accumulates: false }.add(plan)?;
+        }
+        Ok(slots)
+    }
+
+    /// Of the vLSTM: the state becomes this one, of f32; a narrower C is rounded once.
+    fn leave(&self, plan: &mut Plan, last: [Slot; 3]) -> Result<(), Error> {
+        for (from, to) in last.into_iter().zip(self.slots) {
+            match plan.dtype_of(to).unwrap_or(DType::F32) {
+                DType::F32 => plan.copy(from, to),
+                dtype => Narrow { dtype, elements: to.len(), x: from, y: to }.add(plan)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -342,8 +365,11 @@ impl Recurrence {
             }
             Memory::Fresh => (vlstm.add_forward(plan)?.h, None),
             Memory::Carry(state) => {
-                let [c, n, m, _] =
-                    if is_training { state.copied(plan, 3, |_| DType::F32) } else { state.slots };
+                let [c, n, m, _] = if is_training {
+                    state.copied(plan, 3, |_| DType::F32)
+                } else {
+                    state.with_wide_memory(plan)?
+                };
                 let vlstm = Vlstm { state: Some([c, n, m]), last_state: true, ..vlstm };
                 let (outputs, saved) = if is_training {
                     let (outputs, saved) = vlstm.add_forward_saving(plan)?;
@@ -352,13 +378,13 @@ impl Recurrence {
                     (vlstm.add_forward(plan)?, None)
                 };
                 let last = outputs.state.expect("it was asked for");
-                last.into_iter().zip(state.slots).for_each(|(from, to)| plan.copy(from, to));
+                state.leave(plan, last)?;
                 (outputs.h, saved)
             }
-            Memory::Leave(State { slots }) => {
+            Memory::Leave(state) => {
                 let outputs = Vlstm { last_state: true, ..vlstm }.add_forward(plan)?;
                 let last = outputs.state.expect("it was asked for");
-                last.into_iter().zip(slots).for_each(|(from, to)| plan.copy(from, to));
+                state.leave(plan, last)?;
                 (outputs.h, None)
             }
             Memory::Step(State { slots: [c, n, m, _] }) => {

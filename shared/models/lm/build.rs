@@ -14,6 +14,5 @@ fn main() {
         .spills(16) // of f32
         .kernel("kernels/fill.cu", &of("fill_uniform", &all))
         .kernel("kernels/likeliest.cu", &of("likeliest", &floats))
-        .kernel("kernels/sums.cu", &["round_gradients<8>", "round_gradients<1>"])
         .build();
 }

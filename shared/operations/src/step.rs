@@ -19,7 +19,8 @@ pub struct VlstmStep {
     pub qkv: [Slot; 3],
     /// i and f.
     pub gates: [Slot; 2],
-    /// C \[B, NH, DHQK, DHHV\], n \[B, NH, DHQK\], m \[B, NH\], of f32: as [`crate::Vlstm`] leaves them; zeros and m = −∞ for none.
+    /// C \[B, NH, DHQK, DHHV\], n \[B, NH, DHQK\], m \[B, NH\], of f32: as [`crate::Vlstm`] leaves them; zeros and m = −∞ for none. In a
+    /// run of bf16 C may be of bf16, too.
     pub state: [Slot; 3],
     /// Added to the normaliser.
     pub eps: f64,
@@ -41,7 +42,7 @@ impl VlstmStep {
             ("v", v, t, vec![b, nh, values]),
             ("i", i, DType::F32, vec![b, nh]),
             ("f", f, DType::F32, vec![b, nh]),
-            ("C0", c, DType::F32, vec![b, nh, keys, values]),
+            ("C0", c, plan.dtype_of(c).unwrap_or(DType::F32), vec![b, nh, keys, values]),
             ("n0", n, DType::F32, vec![b, nh, keys]),
             ("m0", m, DType::F32, vec![b, nh]),
         ];

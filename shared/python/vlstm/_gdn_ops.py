@@ -1,7 +1,7 @@
 """The gated delta rule as PyTorch knows it: `torch.ops.vlstm.gated_delta*`, with gradients and with fake kernels.
 
-They take what `vlstm._gdn` has checked, in the order of the kernels: q, k (B, H, T, K), v (B, HV, T, V), g, beta (B, HV, T) and a
-state (B, HV, K, V) in float32.
+They take what `vlstm._gdn` or `vlstm._linear` has checked, in the order of the kernels: q, k (B, H, T, K), v (B, HV, T, V), g, beta
+(B, HV, T) and a state (B, HV, K, V) in float32. Without beta nothing is erased: that is linear attention.
 
     gated_delta           the forward pass
     gated_delta_backward  the backward pass, which makes the forward pass again
@@ -17,7 +17,7 @@ from vlstm import _launch, _ops
 _library = torch.library.Library("vlstm", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 
-_INPUTS = "Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor? c"
+_INPUTS = "Tensor q, Tensor k, Tensor v, Tensor g, Tensor? beta, Tensor? c"
 _SETTINGS = "bool last_state, float? scale, str version"
 _library.define(f"gated_delta({_INPUTS}, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 _library.define(
@@ -36,10 +36,15 @@ def _implement(name, function):
         _library.impl(name, function, device)
 
 
+def passes(erases):
+    """The names of both passes: of the gated delta rule, or of linear attention."""
+    return ("delta", "delta_gradients") if erases else ("linear", "linear_gradients")
+
+
 @functools.lru_cache(maxsize=None)
-def version_names(version):
+def version_names(version, erases=True):
     """The forward and the backward version that `version` names, separated by a comma: `auto` where it names none."""
-    kinds = "delta", "delta_gradients"
+    kinds = passes(erases)
     known = {name: n for n, kind in enumerate(kinds) for name in _launch.names_of(kind)}
     chosen = ["auto", "auto"]
     for name in (name.strip() for name in version.split(",")):
@@ -68,7 +73,8 @@ def forward(q, k, v, g, beta, c, last_state, scale, version):
     """h, and with `last_state` the state behind the last position, else a tensor without elements."""
     named = _named(q, k, v, g, beta, c)
     options = (*_of_scale(scale), "last_state=yes") if last_state else _of_scale(scale)
-    planned = _launch.plan_for(_launch.device_name(q), "delta", named, options, version_names(version)[0])
+    erases = beta is not None
+    planned = _launch.plan_for(_launch.device_name(q), passes(erases)[0], named, options, version_names(version, erases)[0])
     out = _launch.run(planned, named)
     return out["h"], out["CN"] if last_state else _nothing(q)
 
@@ -90,15 +96,16 @@ def _fake_forward(q, k, v, g, beta, c, last_state, scale, version):
 
 
 def backward(dh, dc, q, k, v, g, beta, c, last_state, scale, version):
-    """dq, dk, dv, dg, dbeta, and of a state that went in its gradient, else a tensor without elements."""
+    """dq, dk, dv, dg, dbeta and the gradient of the state: of what did not go in a tensor without elements."""
     named = _named(q, k, v, g, beta, c)
     named["dh"] = torch.zeros_like(named["v"]) if dh is None else dh.contiguous()
     if dc is not None:
         named["dCN"] = dc.contiguous()
     options = _of_scale(scale) if c is None else (*_of_scale(scale), "state_grad=yes")
-    planned = _launch.plan_for(_launch.device_name(q), "delta_gradients", named, options, version_names(version)[1])
+    erases = beta is not None
+    planned = _launch.plan_for(_launch.device_name(q), passes(erases)[1], named, options, version_names(version, erases)[1])
     out = _launch.run(planned, named)
-    return (*(out[name] for name in ("dq", "dk", "dv", "dg", "dbeta")), _nothing(q) if c is None else out["dC0"])
+    return tuple(out[name] if name in out else _nothing(q) for name in ("dq", "dk", "dv", "dg", "dbeta", "dC0"))
 
 
 _implement("gated_delta_backward", backward)
@@ -106,7 +113,7 @@ _implement("gated_delta_backward", backward)
 
 @torch.library.register_fake("vlstm::gated_delta_backward", lib=_library)
 def _fake_backward(dh, dc, q, k, v, g, beta, c, *_):
-    return (*(t.new_empty(t.shape) for t in (q, k, v, g, beta)), _nothing(q) if c is None else c.new_empty(c.shape))
+    return tuple(_nothing(q) if t is None else t.new_empty(t.shape) for t in (q, k, v, g, beta, c))
 
 
 def _save(ctx, inputs, output):
@@ -125,8 +132,11 @@ def _gradients(ctx, dh, dc):
         return _ops.each_of_batch(lambda *outer: _gradients(ctx, *outer), (dh, dc))
     saved = ctx.saved_tensors
     call = _TransformedBackward.apply if _ops.is_under_transform() else torch.ops.vlstm.gated_delta_backward
-    *of_inputs, of_state = call(dh, dc, *saved, *ctx.settings)
-    return (*of_inputs, None if saved[5] is None else of_state, None, None, None)
+    return _of_what_went_in(call(dh, dc, *saved, *ctx.settings), saved)
+
+
+def _of_what_went_in(gradients, saved):
+    return (*(None if t is None else gradient for gradient, t in zip(gradients, saved)), None, None, None)
 
 
 torch.library.register_autograd("vlstm::gated_delta", _gradients, setup_context=_save, lib=_library)
@@ -211,8 +221,7 @@ class _Differentiable(torch.autograd.Function):
         if dh is None and dc is None or _ops.is_transformed((dh, dc)):
             return _gradients(ctx, dh, dc)
         saved = ctx.saved_tensors
-        *of_inputs, of_state = backward(dh, dc, *saved, *ctx.settings)
-        return (*of_inputs, None if saved[5] is None else of_state, None, None, None)
+        return _of_what_went_in(backward(dh, dc, *saved, *ctx.settings), saved)
 
 
 def gated_delta(tensors, settings):

@@ -16,7 +16,7 @@ const LONG: usize = 70;
 /// In bf16, where the vLSTM's prompts are read in pieces.
 fn batch() -> Batch {
     let model = Model { hidden: 32, ..Model::xlstm(256, 32, 1, 1) };
-    let of = Batched { model, dtype: DType::BF16, slots: 3, room: 0, piece: PIECE };
+    let of = Batched { model, types: DType::BF16.into(), slots: 3, room: 0, piece: PIECE };
     let device = Device::emulator().unwrap();
     Batch::new(&device, of, &model.parameters().initial(5)).unwrap()
 }

@@ -52,6 +52,9 @@ pub struct Settings {
     /// What the model runs in: auto (bf16 on a GPU, f32 on the emulator), f32 or bf16
     #[arg(long, default_value = "auto")]
     pub dtype: String,
+    /// What the vLSTM's memory is kept in: f32, or in runs of bf16 also bf16, which halves its bytes
+    #[arg(long, default_value = "f32")]
+    pub states: String,
     /// auto, cuda, cuda:N or emulator
     #[arg(long, env = "LAB_DEVICE", default_value = "auto")]
     pub device: String,

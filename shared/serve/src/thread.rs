@@ -7,7 +7,7 @@ use std::thread;
 
 use lab_device::{DType, Device, DeviceKind, Selector};
 use lab_harness::Error;
-use lab_lm::{Batch, Batched, LEAST_PIECE, Loaded, Tokenizer};
+use lab_lm::{Batch, Batched, LEAST_PIECE, Loaded, Tokenizer, Types};
 use tokio::sync::watch;
 
 use crate::engine::{Message, work};
@@ -63,7 +63,7 @@ impl EngineThread {
 
 /// On the device, which has all weights from here on.
 fn batch(loaded: Loaded, settings: &Settings) -> Result<Batch, Failure> {
-    let Settings { model: path, slots, length, prompt_piece, device, dtype, .. } = settings;
+    let Settings { model: path, slots, length, prompt_piece, device, dtype, states, .. } = settings;
     let selector = if device.is_empty() { Selector::Auto } else { device.parse()? };
     let device = Device::open(selector)?;
     let dtype = match (dtype.as_str(), device.kind()) {
@@ -71,9 +71,15 @@ fn batch(loaded: Loaded, settings: &Settings) -> Result<Batch, Failure> {
         ("bf16", _) | ("auto", DeviceKind::Cuda) => DType::BF16,
         (other, _) => return Err(Error::bad("--dtype", "auto, f32 or bf16", other).into()),
     };
+    let states = match states.as_str() {
+        "f32" => DType::F32,
+        "bf16" => DType::BF16,
+        other => return Err(Error::bad("--states", "f32 or bf16", other).into()),
+    };
+    let types = Types::new(dtype, states)?;
     // No prompt has a longer piece.
     let piece = (*prompt_piece).min(1 << length.max(&LEAST_PIECE).ilog2());
-    let of = Batched { model: loaded.model, dtype, slots: *slots, room: *length, piece };
+    let of = Batched { model: loaded.model, types, slots: *slots, room: *length, piece };
     let batch = Batch::new(&device, of, &loaded.parameters)?;
     let buckets: Vec<String> = batch.buckets().iter().map(ToString::to_string).collect();
     let prompts = match batch.piece_lengths().first() {
@@ -81,7 +87,7 @@ fn batch(loaded: Loaded, settings: &Settings) -> Result<Batch, Failure> {
         None => "; no prompt in pieces".into(),
     };
     eprintln!(
-        "{} in {dtype} on {}; steps of {} sequences{prompts}",
+        "{} in {dtype} with states of {states} on {}; steps of {} sequences{prompts}",
         path.display(),
         device.name(),
         buckets.join(", ")

@@ -49,8 +49,11 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     Turn<PLACES> turn;
     auto step = [&] { return Step{places + turn.place * Step::BYTES}; };
     if (threadIdx.x == ASKS) {
-        auto ask_weights = [&](int s) { step().ask_weights(weight, tile, (first + s) * Step::DEEP, gated, &ring.full[turn.place]); };
-        auto ask_x = [&](int s) { step().ask_x(x, (first + s) * Step::DEEP, &ring.full[turn.place]); };
+        // A tile begins at columns of its own, and comes round to those before them: else all would ask for the same x at the same time.
+        int start = tile % count;
+        auto column = [&](int s) { return (first + (s + start < count ? s + start : s + start - count)) * Step::DEEP; };
+        auto ask_weights = [&](int s) { step().ask_weights(weight, tile, column(s), gated, &ring.full[turn.place]); };
+        auto ask_x = [&](int s) { step().ask_x(x, column(s), &ring.full[turn.place]); };
         int ahead = min(PLACES, count);
         for (int s = 0; s < ahead; ++s, turn.advance()) ask_weights(s);
         griddep_wait();  // W is nobody's result: it is on its way before x is there

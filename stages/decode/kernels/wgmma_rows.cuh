@@ -91,6 +91,7 @@ template <int ROWS, int GROUPS> struct TileSums {
     // Of row r of x: four neighbouring rows of W, those of all blocks added up, in their order.
     __device__ __forceinline__ float4 all(int r, int i) const {
         float4 sum = {};
+#pragma unroll 4
         for (int block = 0; block < int(cluster.num_blocks()); ++block) {
             float4 part = *reinterpret_cast<const float4*>(cluster.map_shared_rank(x, block) + r * ROW + i);
             sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
@@ -98,22 +99,31 @@ template <int ROWS, int GROUPS> struct TileSums {
         return sum;
     }
 
-    // This block's share of the tile's cells of y, four neighbours a thread.
+    // This block's share of the tile's cells of y, four neighbours a thread. Where rows of x have a factor, it is quantum.
     template <class W, class T>
-    __device__ __forceinline__ void end(const Columns<T>& to, int tile, const float* scale, const T* residual, int gated) const {
+    __device__ __forceinline__ void end(const Columns<T>& to, int tile, const float* scale, const T* residual, int gated,
+                                        const float* quantum = nullptr) const {
         constexpr int THREADS = MULTIPLIERS<GROUPS>;
         int wide = gated ? M / 2 : M, parts = cluster.num_blocks();
         for (int e = cluster.block_rank() * THREADS + threadIdx.x; e < to.R * wide / 4; e += parts * THREADS) {
             int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = tile * wide + i;
             if (n >= to.N) continue;
+            // What comes from far is asked for before the sums of other blocks.
+            float of_row = quantum ? quantum[r] : 1.0f, factor[4], of_up[4], add[4];
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                int own = min(n + c, to.N - 1);
+                factor[c] = of_row * scale_of<W>(scale, own);
+                of_up[c] = gated ? of_row * scale_of<W>(scale, to.N + own) : 0.0f;
+                add[c] = residual ? to_math(residual[1ll * r * to.N + own]) : 0.0f;
+            }
             float4 first = all(r, i), second = gated ? all(r, i + M / 2) : float4{};
             float cell[4] = {first.x, first.y, first.z, first.w}, up[4] = {second.x, second.y, second.z, second.w};
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
-                int own = min(n + c, to.N - 1);
-                cell[c] *= scale_of<W>(scale, own);
-                if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * scale_of<W>(scale, to.N + own);
-                if (residual) cell[c] += to_math(residual[1ll * r * to.N + own]);
+                cell[c] *= factor[c];
+                if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * of_up[c];
+                if (residual) cell[c] += add[c];
             }
             to.store_four(r, n, cell);
         }

@@ -276,6 +276,23 @@ pub static WGMMA_INT8: FewRowsVersion = FewRowsVersion {
     way: Way::Wgmma,
 };
 
+/// W as memory has it.
+pub static BYTES: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v9_bytes",
+        parent: Some("v8_wgmma_int8"),
+        change: "x as two planes of bytes: the tensor cores multiply int8 as memory has it, and sums are exact",
+        // Of x each number is off by half of a unit at most, and a row's largest has 32512. Beside that the result is rounded once.
+        outputs: &[Output {
+            name: "y",
+            bounds: &[(DType::F16, 5e-4), (DType::BF16, 4e-3)],
+            elements: &[(DType::F16, 512.0 * unit::F32), (DType::BF16, 512.0 * unit::F32)],
+        }],
+        ..WGMMA_INT8.info
+    },
+    way: Way::Bytes,
+};
+
 const LARGEST: usize = 1 << 24;
 
 const fn dims(most: usize) -> [Dim; 3] {
@@ -352,7 +369,7 @@ impl Version for FewRowsVersion {
             // More tiles than the emulator has places for blocks.
             all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272], [2, 1500, 48], [33, 150, 1056]]);
         }
-        if self.way == Way::Wgmma {
+        if [Way::Wgmma, Way::Bytes].contains(&self.way) {
             // Rows for each number of columns of wgmma; steps that end within a span, and fewer of them than a cluster may have blocks.
             all.extend([[17, 130, 2064], [65, 70, 192], [128, 150, 1104], [100, 7, 4112]]);
         }
@@ -394,9 +411,6 @@ impl Version for FewRowsVersion {
     }
 
     fn tilings(&self, dims: &Dims, _: DType) -> Vec<Tiling> {
-        match self.way {
-            Way::Wgmma => wgmma::tilings(dims.get("R"), self.info.family.name() == INT8.name),
-            _ => Vec::new(),
-        }
+        wgmma::tilings(self.way, dims.get("R"), self.info.family.name() == INT8.name)
     }
 }

@@ -33,6 +33,8 @@ pub enum Way {
     Ring,
     /// By wgmma and TMA, in clusters that share k, of sm_90a: up to 128 rows.
     Wgmma,
+    /// The same of W of int8, as memory has it, by x as two planes of bytes. It may norm x itself, of any number of rows.
+    Bytes,
 }
 
 impl Way {
@@ -47,13 +49,14 @@ impl Way {
             Self::Columns => &kernels::V6_COLUMNS,
             Self::Ring => &kernels::V7_RING,
             Self::Wgmma => &kernels::V8_WGMMA,
+            Self::Bytes => &kernels::V9_BYTES,
         }
     }
 
     pub(crate) fn most_rows(self) -> usize {
         match self {
             Self::Columns | Self::Ring => 2,
-            Self::Wgmma => MOST_WIDE_ROWS,
+            Self::Wgmma | Self::Bytes => MOST_WIDE_ROWS,
             _ if self.is_of_halves() => MOST_ROWS,
             _ => 16,
         }
@@ -71,7 +74,7 @@ impl Way {
 
     /// Whether x may be normed on the way.
     pub(crate) fn norms(self) -> bool {
-        self.keeps_x() || self == Self::Persistent
+        self.keeps_x() || [Self::Persistent, Self::Bytes].contains(&self)
     }
 
     /// Whether it can ask for what the launches behind it begin with.
@@ -199,9 +202,8 @@ impl FewRows<'_> {
             // One row has the bits of two, so what takes one must take two.
             1..=2 if stays => Way::Columns,
             // Of int8 the fragments of 9 to 16 rows are quicker by mma.sync.
-            _ if rows > if int8 { MANY } else { 8 } && Self::takes_wgmma(device, rows) => {
-                Way::Wgmma
-            }
+            _ if int8 && rows > MANY && Self::takes_bytes(device, rows) => Way::Bytes,
+            _ if !int8 && rows > 8 && Self::takes_wgmma(device, rows) => Way::Wgmma,
             _ if rows > MANY && splits => Way::Split,
             _ => Way::Persistent,
         }
@@ -211,6 +213,17 @@ impl FewRows<'_> {
     /// [`FewRows::usual_way`] chooses for so many then can.
     pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
         Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
+    }
+
+    /// The same of many rows, as they become bytes: by W of int8.
+    pub fn norms_as_bytes(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
+        let is_usual = Self::usual_way(device, dtype, true, [rows, k]) == Way::Bytes;
+        is_usual && Self::fits_split(device, 3 * k * dtype.size())
+    }
+
+    /// Whether so many bytes of a row, and of its norm, fit a block's shared memory beside what it has by itself.
+    fn fits_split(device: &Device, bytes: usize) -> bool {
+        bytes + (2 << 10) <= device.facts().max_shared_per_block as usize
     }
 
     /// Adds the launch; y.
@@ -230,6 +243,7 @@ impl FewRows<'_> {
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
             Way::Columns | Way::Ring => return self.add_columns(plan, way),
             Way::Wgmma => return self.add_wgmma(plan, None),
+            Way::Bytes => return self.add_bytes(plan, None),
             Way::Split => {
                 format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)
             }
@@ -254,7 +268,7 @@ impl FewRows<'_> {
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
             // Eight blocks for eight tiles.
             Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
-            Way::Columns | Way::Ring | Way::Wgmma => {
+            Way::Columns | Way::Ring | Way::Wgmma | Way::Bytes => {
                 unreachable!("it is added by itself")
             }
         };
@@ -362,7 +376,15 @@ impl FewRows<'_> {
                 format!("{way:?}"),
             ));
         }
-        if norm.is_some() && (!way.norms() || rows > 8 || rows * k > MOST_NORMED) {
+        if way == Way::Bytes && scale.is_none() {
+            return Err(Error::bad(of("W"), "int8 by Bytes", dtype));
+        }
+        let kept = Self::kept_by_split(norm, k) * dtype.size();
+        let fits = match way {
+            Way::Bytes => Self::fits_split(device, kept),
+            _ => rows <= 8 && rows * k <= MOST_NORMED,
+        };
+        if norm.is_some() && !(way.norms() && fits) {
             let expected = format!(
                 "up to 8 rows of {MOST_NORMED} elements together, by {:?} or {:?}",
                 Way::Persistent,

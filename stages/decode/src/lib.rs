@@ -5,6 +5,7 @@
 //! or y = silu(x Wgᵀ) ⊙ (x Wuᵀ) in one launch.
 #![deny(unsafe_code)]
 
+mod bytes;
 mod checks;
 mod columns;
 mod dequantize;
@@ -18,8 +19,8 @@ use lab_harness::Stage;
 pub use columns::Before;
 pub use dequantize::Dequantize;
 pub use family::{
-    COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE, PERSISTENT,
-    PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP, WGMMA, WGMMA_INT8,
+    BYTES, COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE,
+    PERSISTENT, PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP, WGMMA, WGMMA_INT8,
 };
 pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
@@ -51,6 +52,7 @@ pub static STAGE: Stage = Stage {
         &COLUMNS_INT8,
         &RING_INT8,
         &WGMMA_INT8,
+        &BYTES,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

@@ -1,9 +1,10 @@
 //! The launch of `kernels/v8_wgmma.cu`.
 
+use lab_device::TensorMap;
 use lab_device::{DType, Device};
-use lab_harness::plan::Slot;
+use lab_harness::plan::{Scope, Slot};
 use lab_harness::tiling::candidates;
-use lab_harness::{Error, Operand, Plan, Tiling, arguments};
+use lab_harness::{Error, Operand, Plan, Tiling, arguments, named};
 
 use crate::few_rows::{FewRows, MOST_WIDE_ROWS, Way};
 
@@ -15,7 +16,7 @@ const ROOM: usize = 220 << 10;
 
 /// How the kernel is instantiated, and launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tiles {
+pub(crate) struct Tiles {
     /// Rows of x of a place.
     rows: usize,
     /// Warpgroups of a block, of 64 rows of W each.
@@ -35,9 +36,19 @@ impl Tiles {
     }
 
     /// Those in use.
-    fn usual(rows: usize, int8: bool) -> Self {
+    pub(crate) fn usual(rows: usize, int8: bool) -> Self {
         // The sums of more rows of x, and the halves made of int8, take the registers of a second block.
         Self::new(rows, int8, [2, if int8 && rows > 64 { 1 } else { 2 }])
+    }
+
+    /// Of one of [`tilings`].
+    pub(crate) fn tiled(rows: usize, int8: bool, tiling: &Tiling) -> Self {
+        Self::new(rows, int8, [tiling.get("GROUPS"), tiling.get("BLOCKS")])
+    }
+
+    /// Rows of x of a place.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
     }
 
     /// The kernel's name.
@@ -45,22 +56,83 @@ impl Tiles {
         let Self { rows, groups, blocks, places } = self;
         format!("few_rows_wgmma<{t}, {w}, {rows}, {groups}, {places}, {blocks}>")
     }
+
+    /// That of [`Way::Bytes`].
+    pub(crate) fn name_of_bytes(&self, t: &str) -> String {
+        let Self { rows, groups, blocks, places } = self;
+        format!("few_rows_bytes<{t}, {rows}, {groups}, {places}, {blocks}>")
+    }
+
+    /// Rows of W of a tile.
+    fn high(&self) -> usize {
+        64 * self.groups
+    }
+
+    /// Tiles of so many columns of y.
+    pub(crate) fn across(&self, n: usize, gated: bool) -> usize {
+        n.div_ceil(if gated { self.high() / 2 } else { self.high() })
+    }
+
+    /// How many blocks share the columns of a tile, of which W has so many bytes in a row.
+    pub(crate) fn share(
+        &self,
+        device: &Device,
+        [n, row]: [usize; 2],
+        gated: bool,
+        tiling: Option<&Tiling>,
+    ) -> usize {
+        let (across, steps) = (self.across(n, gated), row.div_ceil(SPAN));
+        match tiling.map(|tiling| tiling.get("PARTS")) {
+            None | Some(0) => {
+                // Two blocks a multiprocessor, but clusters of many do not fit everywhere. Rows of x have no say: each has the same bits
+                // among any others.
+                let fit = device.facts().multiprocessors as usize * 7 / 4;
+                let fits = |parts: &usize| across * parts <= fit && *parts <= steps;
+                [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+            }
+            Some(parts) => parts.min(steps),
+        }
+    }
+
+    /// By which the rows of W come.
+    pub(crate) fn map_of_weight(
+        &self,
+        dtype: DType,
+        [n, k]: [usize; 2],
+        gated: bool,
+        tiling: Option<&Tiling>,
+    ) -> Result<TensorMap, Error> {
+        let several = if gated { 2 } else { 1 };
+        let map = Operand::new(dtype, [n, k]).several(several).loaded(self.high() / 2)?;
+        let two_lines = tiling.is_some_and(|tiling| tiling.get("LINES") == 2);
+        Ok(if two_lines { map.fetch_ahead() } else { map })
+    }
 }
 
 /// What `lab tune` tries: warpgroups of a block, blocks of a multiprocessor, blocks that share k (0 is as many as fit), and lines of memory
 /// that are fetched at a time.
 const NAMES: [&str; 4] = ["GROUPS", "BLOCKS", "PARTS", "LINES"];
 
-/// The tilings of so many rows, the one in use first.
-pub(crate) fn tilings(rows: usize, int8: bool) -> Vec<Tiling> {
+/// The tilings of so many rows, the one in use first; of other ways none.
+pub(crate) fn tilings(way: Way, rows: usize, int8: bool) -> Vec<Tiling> {
+    if ![Way::Wgmma, Way::Bytes].contains(&way) {
+        return Vec::new();
+    }
     let Tiles { groups, blocks, .. } = Tiles::usual(rows, int8);
     let values: [&[usize]; 4] = [&[2, 3, 4], &[1, 2], &[0, 1, 2, 3, 4, 8], &[1, 2]];
     candidates(&NAMES, [groups, blocks, 0, 1], values, |tiling| {
         let [groups, blocks] = [tiling.get("GROUPS"), tiling.get("BLOCKS")];
         let tiles = Tiles::new(rows, int8, [groups, blocks]);
-        // Sums of a thread and fragments of int8, in the registers that so many threads leave.
-        let registers = 32 + tiles.rows / 2 + if int8 { 16 } else { 0 };
-        let fills = blocks == 2 || groups == 4 || tiles.rows > 64;
+        // Sums of a thread and fragments of int8, in the registers that so many threads leave; of bytes the sums of two planes.
+        let of_way = if way == Way::Bytes {
+            tiles.rows / 2
+        } else if int8 {
+            16
+        } else {
+            0
+        };
+        let registers = 32 + tiles.rows / 2 + of_way;
+        let fills = blocks == 2 || groups >= 3 || tiles.rows > 64;
         (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1 && fills
     })
 }
@@ -76,12 +148,14 @@ impl FewRows<'_> {
     /// # Errors
     /// As [`FewRows::add`]; it is none of these.
     pub(crate) fn add_tiled(&self, plan: &mut Plan, tiling: &Tiling) -> Result<Slot, Error> {
-        if self.check(plan.device())? != Way::Wgmma
-            || !tilings(self.rows, self.scale.is_some()).contains(tiling)
-        {
-            return Err(Error::bad("tiling of few_rows", "one of those that it lists", tiling));
+        let way = self.check(plan.device())?;
+        match way {
+            _ if !tilings(way, self.rows, self.scale.is_some()).contains(tiling) => {
+                Err(Error::bad("tiling of few_rows", "one of those that it lists", tiling))
+            }
+            Way::Bytes => self.add_bytes(plan, Some(tiling)),
+            _ => self.add_wgmma(plan, Some(tiling)),
         }
-        self.add_wgmma(plan, Some(tiling))
     }
 
     /// Adds the launch of what fits [`Way::Wgmma`]; y.
@@ -90,39 +164,28 @@ impl FewRows<'_> {
         plan: &mut Plan,
         tiling: Option<&Tiling>,
     ) -> Result<Slot, Error> {
-        let Self { dtype, rows, n, k, gated, parts, .. } = *self;
+        let Self { dtype, rows, n, k, gated, .. } = *self;
         let int8 = self.scale.is_some();
         let of_weight = if int8 { DType::I8 } else { dtype };
-        let tiles = match tiling {
-            None => Tiles::usual(rows, int8),
-            Some(tiling) => Tiles::new(rows, int8, [tiling.get("GROUPS"), tiling.get("BLOCKS")]),
-        };
-        let device = plan.device();
-        let usual = Tiles::usual(rows, int8).name(dtype.cpp(), of_weight.cpp());
-        let name = tiles.name(dtype.cpp(), of_weight.cpp());
-        let kernel = device.instantiate(Way::Wgmma.source(), &name, &usual)?;
-
-        let high = 64 * tiles.groups;
-        let across = n.div_ceil(if gated { high / 2 } else { high });
-        let steps = (k * of_weight.size()).div_ceil(SPAN);
-        let share = match tiling.map(|tiling| tiling.get("PARTS")) {
-            None | Some(0) => {
-                // Two blocks a multiprocessor, but clusters of many do not fit everywhere. Rows of x have no say: each has the same bits
-                // among any others.
-                let fit = device.facts().multiprocessors as usize * 7 / 4;
-                let fits = |parts: &usize| across * parts <= fit && *parts <= steps;
-                [8, 4, 2].into_iter().find(fits).unwrap_or(1)
-            }
-            Some(parts) => parts.min(steps),
-        };
-        let launch = kernel.grid([(across * share) as u32, 1, 1])?.cluster(share as u32);
-
-        let several = if gated { 2 } else { 1 };
-        let map = Operand::new(of_weight, [n, k]).several(several).loaded(high / 2)?;
-        let two_lines = tiling.is_some_and(|tiling| tiling.get("LINES") == 2);
-        let map = if two_lines { map.fetch_ahead() } else { map };
-        let weight = self.weight.loaded_by(map);
+        let usual = Tiles::usual(rows, int8);
+        let tiles = tiling.map_or(usual, |tiling| Tiles::tiled(rows, int8, tiling));
+        let device = plan.device().clone();
+        let name = |tiles: &Tiles| tiles.name(dtype.cpp(), of_weight.cpp());
+        let kernel = device.instantiate(Way::Wgmma.source(), &name(&tiles), &name(&usual))?;
+        let share = tiles.share(&device, [n, k * of_weight.size()], gated, tiling);
+        let launch = kernel.grid([(tiles.across(n, gated) * share) as u32, 1, 1])?;
+        let launch = launch.cluster(share as u32).overlap_previous();
+        let weight =
+            self.weight.loaded_by(tiles.map_of_weight(of_weight, [n, k], gated, tiling)?);
         let x = self.x.loaded_by(Operand::new(dtype, [rows, k]).loaded(tiles.rows)?);
+        let WideScope { scope, y } = self.scope_of_wide(plan);
+        plan.launch_in(&scope, &kernel, launch, arguments![weight: weight, x: x])?;
+        Ok(y)
+    }
+
+    /// Arguments that both kernels of wide products have under one name.
+    pub(crate) fn scope_of_wide(&self, plan: &mut Plan) -> WideScope {
+        let Self { dtype, rows, n, k, gated, parts, .. } = *self;
         let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * n));
         let has_residual = self.added.is_some();
         let residual = self.added.unwrap_or_else(|| plan.scratch(dtype, 1));
@@ -132,11 +195,16 @@ impl FewRows<'_> {
         let bias = self.gates.map_or_else(|| plan.scratch(dtype, 1), |gates| gates.bias);
         let to = self.gates.map_or_else(|| plan.scratch(DType::F32, 1), |gates| gates.to);
         let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
-        let all = arguments![
-            weight: weight, x: x, scale, bias, residual, y, gates: to, R: rows, N: n, K: k,
-            has_residual, gated, heads, cap, p1, p2, p3, p4
-        ];
-        plan.launch(&kernel, launch.overlap_previous(), all)?;
-        Ok(y)
+        let scope = Scope::new().with(named![
+            scale, bias, residual, y, gates: to, R: rows, N: n, K: k, has_residual, gated, heads, cap,
+            p1, p2, p3, p4
+        ]);
+        WideScope { scope, y }
     }
+}
+
+/// See [`FewRows::scope_of_wide`].
+pub(crate) struct WideScope {
+    pub(crate) scope: Scope,
+    pub(crate) y: Slot,
 }

@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use decode::{
-    COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, MMA, MMA_INT8, NAIVE, PERSISTENT, PERSISTENT_INT8,
-    RING, RING_INT8, SPLIT, SPLIT_INT8, STAGE, WARP, WGMMA, WGMMA_INT8,
+    BYTES, COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, MMA, MMA_INT8, NAIVE, PERSISTENT,
+    PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, STAGE, WARP, WGMMA, WGMMA_INT8,
 };
 use lab_harness::suite::{assert_right_within, in_all_types};
 use lab_harness::{Dims, Problem, random_problems, stage_checks, version_tests};
@@ -18,6 +18,7 @@ version_tests! {
     columns = [COLUMNS, COLUMNS_INT8],
     ring = [RING, RING_INT8],
     wgmma = [WGMMA, WGMMA_INT8],
+    bytes = [BYTES],
 }
 
 stage_checks!(STAGE);

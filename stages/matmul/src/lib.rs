@@ -67,6 +67,7 @@ pub static STAGE: Stage = Stage {
         &BEHIND,
         &SNAKE,
         &linear::LINEAR,
+        &linear::LINEAR_TURNS,
         &LINEAR_SWIGLU,
         &LINEAR_SWIGLU_BACK,
         &weight_gradient::WEIGHT_GRADIENT,

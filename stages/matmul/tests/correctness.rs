@@ -5,7 +5,7 @@ use lab_harness::suite::{assert_right, in_all_types};
 use lab_harness::{
     Choice, Dims, Error, Posed, Problem, Version, random_problems, stage_checks, version_tests,
 };
-use matmul::linear::LINEAR;
+use matmul::linear::{LINEAR, LINEAR_TURNS};
 use matmul::weight_gradient::WEIGHT_GRADIENT;
 use matmul::{
     ASYNC, BEHIND, BLOCKS, COALESCED, GRID, LINEAR_SWIGLU, LINEAR_SWIGLU_BACK, MMA, MULTICAST,
@@ -37,6 +37,7 @@ version_tests! {
     parts_for_the_whole_grid = GRID,
     turned_parts_for_the_whole_grid = TURNED_GRID,
     linear_layers = LINEAR,
+    linear_layers_in_turns = LINEAR_TURNS,
     a_narrow_last_round = NARROW,
     tiles_stored_behind_others = BEHIND,
     back_and_forth = SNAKE,

@@ -44,7 +44,7 @@ pub use pass::{Formula, Pass};
 pub use rms_norm::{RMS_NORM, RMS_NORM_BACK, RmsNorm, RmsNormOut, RmsNormSaved, RmsNormUpstream};
 pub use rope::{ROPE, Rope};
 pub use swiglu::{SWIGLU, SWIGLU_BACK, SwiGlu, SwiGluUpstream};
-pub use widen::{WIDEN, Widen};
+pub use widen::{Narrow, WIDEN, Widen};
 
 #[allow(missing_docs, unsafe_code)]
 pub mod kernels {

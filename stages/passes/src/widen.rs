@@ -1,4 +1,4 @@
-//! Gradients in halves among those in f32: `kernels/widen.cu`.
+//! Gradients in halves among those in f32, and numbers of f32 in a narrower type: `kernels/widen.cu`.
 
 use lab_device::DType;
 use lab_harness::plan::Slot;
@@ -40,6 +40,37 @@ impl Widen {
         let kernel = with_pack(plan, &kernels::WIDEN, NAME, dtype, pack)?;
         let launch = grid(&kernel, [n.div_ceil(pack * THREADS), 1])?;
         plan.launch(&kernel, launch, arguments![x, sum, n, accumulates])
+    }
+}
+
+/// y = x of f32, rounded once to the type of y.
+#[derive(Clone, Copy, Debug)]
+pub struct Narrow {
+    /// Of y: f32, f16 or bf16.
+    pub dtype: DType,
+    /// Elements of both.
+    pub elements: usize,
+    /// f32.
+    pub x: Slot,
+    /// What it becomes.
+    pub y: Slot,
+}
+
+impl Narrow {
+    /// Adds the launch.
+    ///
+    /// # Errors
+    /// A type or a slot's length that does not fit.
+    pub fn add(&self, plan: &mut Plan) -> Result<(), Error> {
+        const NAME: &str = "narrow";
+        let Self { dtype, elements: n, x, y } = *self;
+        check_dtype(NAME, dtype)?;
+        check_sizes(NAME, &[("elements", n)])?;
+        check_lengths(NAME, &[("x", Some(x), n), ("y", Some(y), n)])?;
+        let pack = pack(dtype, &[n], &[(x, DType::F32), (y, dtype)]);
+        let kernel = with_pack(plan, &kernels::WIDEN, NAME, dtype, pack)?;
+        let launch = grid(&kernel, [n.div_ceil(pack * THREADS), 1])?;
+        plan.launch(&kernel, launch, arguments![x, y, n])
     }
 }
 

@@ -18,8 +18,9 @@ pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
     input_gates_of_a_million if takes_batches,
 ];
 
+/// Of the vLSTM, whose family these checks are of.
 fn takes_batches(version: &dyn Version) -> bool {
-    packed_sequences(&version.info().small()).is_none()
+    packed_sequences(&version.info().small()).is_none() && version.info().takes("m0")
 }
 
 fn takes_f16(version: &dyn Version) -> bool {
@@ -77,12 +78,12 @@ fn assert_saved(
     }
     let state = no_state_slots(&mut plan);
     let packed = PackedSlot { sequences: None, cu_seqlens: plan.scratch(DType::I32, 1) };
-    let backward = ForBackward { anchors, through_n };
+    let backward = ForBackward { anchors, through_n, rows: false };
     let columns = [dhqk, dhhv];
     let rows_apart = [None; 4];
     let forward =
         Forward { dims, dtype, columns, eps: 0.0, state, packed, segments, rows_apart, backward };
-    let Saved { states, n, slopes } =
+    let Saved { states, n, slopes, .. } =
         walk.add_forward(&mut plan, crate::kernels::PROMISE, forward).unwrap();
     [states, n, slopes].into_iter().for_each(|slot| plan.keep(slot));
     let mut bound = plan.bind().upload_inputs(&inputs).unwrap().finish().unwrap();

@@ -26,8 +26,9 @@ pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
     small_input_gates_cost_no_digits if takes_batches,
 ];
 
+/// Of the vLSTM, whose family these checks are of.
 fn takes_batches(version: &dyn Version) -> bool {
-    vlstm::packed_sequences(&version.info().small()).is_none()
+    vlstm::packed_sequences(&version.info().small()).is_none() && version.info().takes("m0")
 }
 
 fn takes_states(version: &dyn Version) -> bool {

@@ -144,6 +144,26 @@ LAB_WGMMA(240, 120, 120, 121, 122, 123, 124, 125, 126)
 LAB_WGMMA(248, 124, 124, 125, 126, 127, 128, 129, 130)
 LAB_WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134)
 
+// Of bytes with sign, whose sums are whole numbers: the same lists of accumulators, of int. Some numbers of columns.
+template <int N> struct WgmmaOfBytes;
+#undef LAB_FOUR
+#define LAB_FOUR(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
+#define LAB_WGMMA_BYTES(N, C, p0, p1, p2)                                                                     \
+    template <> struct WgmmaOfBytes<N> {                                                                      \
+        static __device__ __forceinline__ void run(int (&d)[C], unsigned long long a, unsigned long long b,   \
+                                                   bool adds) {                                               \
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p2 ", 0; "                                       \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" LAB_TEXT_##C "}, %" #p0     \
+                         ", %" #p1 ", p; }"                                                                   \
+                         : LAB_SUMS_##C : "l"(a), "l"(b), "r"(int(adds)));                                    \
+        }                                                                                                     \
+    };
+LAB_WGMMA_BYTES(32, 16, 16, 17, 18)
+LAB_WGMMA_BYTES(64, 32, 32, 33, 34)
+LAB_WGMMA_BYTES(128, 64, 64, 65, 66)
+LAB_WGMMA_BYTES(256, 128, 128, 129, 130)
+#undef LAB_WGMMA_BYTES
+
 #undef LAB_WGMMA
 #undef LAB_WGMMA_REGISTERS
 #undef LAB_WGMMA_SHARED

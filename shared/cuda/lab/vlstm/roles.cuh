@@ -52,15 +52,18 @@ template <int PLACES> __device__ __forceinline__ void leave(Ring<PLACES>& ring, 
     if (threadIdx.x % 32 == 0) ring.leave(turn);
 }
 
-// Positions `from` to `to` of a sequence, and 64 GROUPS columns of V from `value` on.
-template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
+// Positions `from` to `to` of a sequence, and 64 GROUPS columns of V from `value` on. GATES and NORMALIZER as
+// lab/vlstm/policy.cuh has them. So many heads of V as `sharing` says read the same of Q and K.
+template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, class NORMALIZER = MaxExp> struct Walk {
     using State = lab::State<T, KEY>;
+    using Sum = KeySum<T, KEY, NORMALIZER>;
+    using Scan = GateScan<SCANNERS, GATES, NORMALIZER>;
     static constexpr int THREADS = (GROUPS + 2) * 128;
     Shared<T, KEY, GROUPS, PLACES>& shared;
     Ring<PLACES>& places;
     Ring<2>& pairs;
     Sequence sequence;
-    int value, from, to;
+    int value, from, to, sharing = 1;
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
@@ -94,7 +97,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             pairs.wait_full(pair);
             state.add_chunk_pairs_to_out(shared.pairs[pair.place]);
             state.add_keys(place);
-            state.divide(shared.inverse[pair.place], shared.room, first / CHUNK);
+            state.template divide<NORMALIZER::DIVIDES>(shared.inverse[pair.place], shared.room, first / CHUNK);
             leave(pairs, pair);
             state.round();
             leave(places, turn);
@@ -106,8 +109,8 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
 
     // ANCHOR: scores
     // A warpgroup: C̃ and n.
-    __device__ __forceinline__ void make_scores(KeySum<T, KEY>& sum, float eps, float* n_out, bool stores,
-                                                Anchors anchors) const {
+    __device__ __forceinline__ void make_scores(Sum& sum, float eps, float* n_out, bool stores, Anchors anchors) const {
+        constexpr bool DIVIDES = NORMALIZER::DIVIDES;
         Turn<PLACES> turn;
         Turn<2> pair;
         auto publish = [&] {
@@ -119,8 +122,8 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         publish();
         for (int first = from; first < to; first += CHUNK, pair.advance()) {
             auto& place = shared.places[turn.place];
-            float score[36], weight[32], l[2];
-            if (stores && anchors.n && anchors.has(first))
+            float score[DIVIDES ? 36 : 32], weight[32], l[2];
+            if (DIVIDES && stores && anchors.n && anchors.has(first))
                 sum.each([&](int key, float n) { anchors.n[anchors.index(first) * KEY + key] = n; });
             places.wait_full(turn);
             wgmma_fence();
@@ -131,15 +134,15 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             pairs.wait_empty(pair);
             wgmma_wait<0>();
             weigh(l, score, weight, place.gates, sum.up(), shared.pairs[pair.place]);
-            if (stores && anchors.slopes) store_slopes(l, place.gates, anchors.slopes, first, sequence.length);
-            normalise(l, place.gates, shared.inverse[pair.place], eps);
+            if (DIVIDES && stores && anchors.slopes) store_slopes(l, place.gates, anchors.slopes, first, sequence.length);
+            if constexpr (DIVIDES) normalise(l, place.gates, shared.inverse[pair.place], eps);
             sum.add(place.gates);
             auto own = turn;
             turn.advance();
-            places.wait_empty(turn);
+            if (DIVIDES) places.wait_empty(turn);
             publish();
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&pairs.full[pair.place]);
-            if (stores) store_normaliser(l, n_out, first, sequence.length);
+            if (DIVIDES && stores) store_normaliser(l, n_out, first, sequence.length);
             leave(places, own);
         }
     }
@@ -148,7 +151,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
     // ANCHOR: bring
     // SCANNERS warps: tiles by TMA, and the gates. Returns what is behind the last chunk, to the warp that had it.
     template <bool ALL>
-    __device__ __forceinline__ Before bring(GateScan<SCANNERS>& scan, const TensorMap& q, const TensorMap& k,
+    __device__ __forceinline__ Before bring(Scan& scan, const TensorMap& q, const TensorMap& k,
                                             const TensorMap& v, float log2_scale, float* m_out, bool stores) const {
         int warp = threadIdx.x / 32 % 4;
         Turn<PLACES> turn;
@@ -160,7 +163,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             auto claim = [&] {
                 places.wait_empty(turn);
                 if (threadIdx.x % 32 == 0)
-                    place.template load<ALL>(q, k, v, sequence, first, value, &places.full[turn.place]);
+                    place.template load<ALL>(q, k, v, sequence, first, value, &places.full[turn.place], 0, sharing);
                 __syncwarp();
             };
             behind = scan.template step<ALL>(place.gates, place.alpha, log2_scale, m_out, stores, first, claim);
@@ -187,7 +190,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         }
         wgmma_wait<0>();
     }
-    __device__ __forceinline__ void gather(KeySum<T, KEY>& sum) const {
+    __device__ __forceinline__ void gather(Sum& sum) const {
         Turn<PLACES> turn;
         for (int first = from; first < to; first += CHUNK, turn.advance()) {
             auto& place = shared.places[turn.place];

@@ -255,14 +255,16 @@ template <class T, int KEY, int PARTS = 1> class State {
     // ANCHOR_END: update
 
     // ANCHOR: store
-    // h_i = out_i / (n_i + eps), rounded, once it is there.
+    // h_i = out_i / (n_i + eps), rounded, once it is there; or out_i itself.
+    template <bool DIVIDES = true>
     __device__ __forceinline__ void divide(const float* inverse, float4* room, int turn) {
         wgmma_wait<1>();
         if constexpr (PARTS > 1) exchange(room, turn);
 #pragma unroll
         for (int n = 0; n < SHARE / 8; ++n) {
             int first = PARTS > 1 ? part_ * SHARE : 0;
-            float2 by = *reinterpret_cast<const float2*>(&inverse[first + n * 8 + lane() % 4 * 2]);
+            float2 by = {1, 1};
+            if constexpr (DIVIDES) by = *reinterpret_cast<const float2*>(&inverse[first + n * 8 + lane() % 4 * 2]);
             h[n / 2][n % 2 * 2] = two_halves<T>(made()[4 * n] * by.x, made()[4 * n + 1] * by.y);
             h[n / 2][n % 2 * 2 + 1] = two_halves<T>(made()[4 * n + 2] * by.x, made()[4 * n + 3] * by.y);
         }

@@ -32,6 +32,17 @@ pub const FORWARD_BACKWARD_INPUTS: &[Input] = &[
     STATES_OF_BACKWARD[1],
 ];
 
+/// What goes into both passes of linear attention.
+pub const LINEAR_BACKWARD_INPUTS: &[Input] = &[
+    FORWARD_INPUTS[0],
+    FORWARD_INPUTS[1],
+    FORWARD_INPUTS[2],
+    FORWARD_INPUTS[3],
+    FORWARD_BACKWARD_INPUTS[5],
+    STATES_OF_BACKWARD[0],
+    STATES_OF_BACKWARD[1],
+];
+
 /// Whether the gradient of the state before the first position comes out, as `dC0`: with these bounds.
 pub const fn state_grad(outputs: &'static [Output]) -> Setting {
     Setting::choice("state_grad", "whether dC0 comes out, the gradient of C0", &["no", "yes"])
@@ -47,7 +58,7 @@ pub struct BackwardSlots {
     pub dh: Slot,
     /// `dq`, `dk`, `dv`.
     pub of_rows: [Slot; 3],
-    /// `dg`, `dbeta`.
+    /// `dg`, `dbeta`; of linear attention the second is memory of one element.
     pub of_gates: [Slot; 2],
     /// `dCN`, and whether it is given.
     pub last: (Slot, bool),
@@ -72,7 +83,12 @@ impl BackwardSlots {
         let [dq, dk] =
             ["dq", "dk"].map(|name| plan.output(name, request.dtype, &[b, nkv, s, dhqk]));
         let dv = plan.output("dv", request.dtype, &[b, nh, s, dhhv]);
-        let of_gates = ["dg", "dbeta"].map(|name| plan.output(name, DType::F32, &[b, nh, s]));
+        let dg = plan.output("dg", DType::F32, &[b, nh, s]);
+        let dbeta = match request.has("beta") {
+            true => plan.output("dbeta", DType::F32, &[b, nh, s]),
+            false => plan.scratch(DType::F32, 1),
+        };
+        let of_gates = [dg, dbeta];
         let last = if given { request.input(plan, "dCN") } else { plan.scratch(DType::F32, 1) };
         let first = if wanted {
             plan.output("dC0", DType::F32, &[b, nh, dhqk, dhhv])

@@ -1,11 +1,11 @@
-//! The family of the gated delta rule: what all its versions share. Tensors, reference, cost, checks; sizes and error bounds
-//! are a version's own.
+//! The family of the gated delta rule, and of linear attention with a decay, which erases nothing: what all their versions
+//! share. Tensors, reference, cost, checks; sizes and error bounds are a version's own.
 //!
 //! q, k \[B, NKV, S, DHQK\], v \[B, NH, S, DHHV\], g and beta \[B, NH, S\] in f32 → h \[B, NH, S, DHHV\]; row-major. NH is a
 //! multiple of NKV: head h reads head h NKV / NH of q and k, rounded down. g ≤ 0 is the logarithm of what a position keeps of
 //! the state, beta in (0, 1) how much of a key's old value it replaces; keys have length one. A version may begin with a
 //! state C0 \[B, NH, DHQK, DHHV\], and give the state behind the last position; states are f32 in runs of every type. The
-//! equations are those of [`lab_reference::gdn`].
+//! equations are those of [`lab_reference::gdn`]. Linear attention has no beta.
 
 mod backward;
 mod backward_checks;
@@ -29,15 +29,22 @@ use lab_harness::{
 };
 
 /// The family of the forward pass: q, k, v, g, beta → h.
-pub static FORWARD: Gated = Gated { backward: false };
+pub static FORWARD: Gated = Gated { backward: false, erases: true };
 
 /// The family of both passes: q, k, v, g, beta, dh → h, dq, dk, dv, dg, dbeta.
-pub static FORWARD_BACKWARD: Gated = Gated { backward: true };
+pub static FORWARD_BACKWARD: Gated = Gated { backward: true, erases: true };
 
-/// See [`FORWARD`] and [`FORWARD_BACKWARD`].
+/// The family of linear attention's forward pass: q, k, v, g → h.
+pub static LINEAR_FORWARD: Gated = Gated { backward: false, erases: false };
+
+/// The family of both its passes: q, k, v, g, dh → h, dq, dk, dv, dg.
+pub static LINEAR_FORWARD_BACKWARD: Gated = Gated { backward: true, erases: false };
+
+/// See [`FORWARD`], [`FORWARD_BACKWARD`], [`LINEAR_FORWARD`] and [`LINEAR_FORWARD_BACKWARD`].
 #[derive(Debug)]
 pub struct Gated {
     backward: bool,
+    erases: bool,
 }
 
 /// The state that a version may take.
@@ -53,6 +60,10 @@ pub const FORWARD_INPUTS: &[Input] = &[
     Input::new("beta", &["B", "NH", "S"]).always(DType::F32),
     STATE_INPUTS[0],
 ];
+
+/// What goes into the forward pass of linear attention.
+pub const LINEAR_INPUTS: &[Input] =
+    &[FORWARD_INPUTS[0], FORWARD_INPUTS[1], FORWARD_INPUTS[2], FORWARD_INPUTS[3], STATE_INPUTS[0]];
 
 /// What q is multiplied by: read it with [`scale_of`].
 pub const SCALE: Setting =
@@ -111,7 +122,7 @@ pub struct Slots {
     pub v: Slot,
     /// The logarithms of what is kept.
     pub g: Slot,
-    /// How much of a key's old value is replaced.
+    /// How much of a key's old value is replaced; memory of one element where nothing is.
     pub beta: Slot,
     /// What comes out.
     pub h: Slot,
@@ -125,7 +136,11 @@ impl Slots {
     /// Adds them to a plan.
     pub fn new(plan: &mut Plan, request: &Request<'_>) -> Self {
         let [b, nh, _, s, dhqk, dhhv] = sizes_of(&request.dims);
-        let [q, k, v, g, beta] = request.inputs(plan, ["q", "k", "v", "g", "beta"]);
+        let [q, k, v, g] = request.inputs(plan, ["q", "k", "v", "g"]);
+        let beta = match request.has("beta") {
+            true => request.input(plan, "beta"),
+            false => plan.scratch(DType::F32, 1),
+        };
         let h = plan.output("h", request.dtype, &[b, nh, s, dhhv]);
         let (given, wanted) = (request.has("C0"), request.text("last_state") == "yes");
         let first = if given { request.input(plan, "C0") } else { plan.scratch(DType::F32, 1) };
@@ -140,11 +155,20 @@ impl Slots {
 
 impl Family for Gated {
     fn name(&self) -> &'static str {
-        if self.backward { "gdn_fwbw" } else { "gdn_fw" }
+        match (self.erases, self.backward) {
+            (true, true) => "gdn_fwbw",
+            (true, false) => "gdn_fw",
+            (false, true) => "linear_fwbw",
+            (false, false) => "linear_fw",
+        }
     }
 
     fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
-        if self.backward { drawn_backward(problem) } else { drawn(problem) }
+        let mut all = if self.backward { drawn_backward(problem) } else { drawn(problem) };
+        if !self.erases {
+            all.remove("beta");
+        }
+        all
     }
 
     fn given_to_some(&self) -> &'static [Input] {
@@ -179,11 +203,17 @@ impl Family for Gated {
 
     /// The recurrence: 7 operations for each element of the state and position, 2 for k's reading, 2 for what is written, 2
     /// for q's reading and 1 for what is kept. Its reverse has 18: 2 for each of the products that make dq, du, dk (two of them)
-    /// and dg, and that change dC (two), 1 for what is kept, and 3 for the state that is made again. Each tensor is read or
+    /// and dg, and that change dC (two), 1 for what is kept, and 3 for the state that is made again. Who erases nothing has 2 less for k's reading, and 4 less in its
+    /// reverse. Each tensor is read or
     /// written once, and of a backward pass there are twice as many.
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
-        let (operations, tensors) = if self.backward { (25.0, 4.0) } else { (7.0, 2.0) };
+        let (operations, tensors) = match (self.erases, self.backward) {
+            (true, false) => (7.0, 2.0),
+            (true, true) => (25.0, 4.0),
+            (false, false) => (5.0, 2.0),
+            (false, true) => (19.0, 4.0),
+        };
         let of_rows = (nkv * dhqk + nh * dhhv) * dtype.size() as f64;
         Cost {
             flops: b * nh * s * operations * dhqk * dhhv,
@@ -196,11 +226,16 @@ impl Family for Gated {
     }
 
     fn checks(&self) -> &'static [VersionCheck] {
-        if self.backward { backward_checks::CHECKS } else { checks::FORWARD }
+        match (self.erases, self.backward) {
+            (true, true) => backward_checks::CHECKS,
+            (true, false) => checks::FORWARD,
+            (false, true) => backward_checks::LINEAR_CHECKS,
+            (false, false) => checks::LINEAR_FORWARD,
+        }
     }
 }
 
-/// The problems that are timed: narrow heads, those of Qwen3-Next, and wide ones.
+/// The problems that are timed: narrow heads, those of Qwen3-Next or of Mamba-2, and wide ones.
 fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
     match dtype {
         DType::BF16 => [
@@ -264,10 +299,12 @@ fn of_inputs<R>(
     let (b, nkv) = (inputs["q"].shape[0], inputs["q"].shape[1]);
     let (nh, positions, hv) = (inputs["v"].shape[1], inputs["v"].shape[2], inputs["v"].shape[3]);
     let qk = inputs["q"].shape[3];
-    let [q, k, v, g, beta] = ["q", "k", "v", "g", "beta"].map(|name| inputs[name].values());
+    let [q, k, v, g] = ["q", "k", "v", "g"].map(|name| inputs[name].values());
+    let erases = info.takes("beta");
+    let beta = if erases { inputs["beta"].values() } else { vec![1.0; g.len()] };
     let c0 = inputs.get("C0").map(Tensor::values);
     let scale = scale_of(info, options, qk);
-    let sizes = Sizes { heads: b * nh, group: nh / nkv, positions, qk, hv, scale };
+    let sizes = Sizes { heads: b * nh, group: nh / nkv, positions, qk, hv, scale, erases };
     let x = Inputs { q: &q, k: &k, v: &v, g: &g, beta: &beta, c0: c0.as_deref() };
     of(x, sizes)
 }

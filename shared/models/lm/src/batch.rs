@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use lab_device::{DType, Device};
+use lab_device::Device;
 use lab_harness::{Error, Tensors};
 
 use crate::bucket::{Bucket, Of};
@@ -10,7 +10,7 @@ use crate::fresh::Fresh;
 use crate::pieces::check_piece;
 use crate::reader::Reader;
 use crate::store::{Store, upload};
-use crate::{Draw, Mixer, Model};
+use crate::{Draw, Mixer, Model, Types};
 
 /// The most slots.
 pub const MOST_SLOTS: usize = 256;
@@ -20,8 +20,8 @@ pub const MOST_SLOTS: usize = 256;
 pub struct Batched {
     /// The model.
     pub model: Model,
-    /// What it runs in.
-    pub dtype: DType,
+    /// What it runs in, and what it remembers in.
+    pub types: Types,
     /// Sequences that it decodes at most at once.
     pub slots: usize,
     /// Tokens that attention has room for in each; other mixers need none.
@@ -82,7 +82,7 @@ impl Batch {
     /// # Errors
     /// Sizes that no kernel takes; parameters that are not the model's; no slot or more than [`MOST_SLOTS`]; what the device says.
     pub fn new(device: &Device, of: Batched, parameters: &Tensors) -> Result<Self, Error> {
-        let Batched { model, dtype, slots, room, piece } = of;
+        let Batched { model, types, slots, room, piece } = of;
         model.check()?;
         check_piece(piece)?;
         if !(1..=MOST_SLOTS).contains(&slots) {
@@ -90,11 +90,11 @@ impl Batch {
         }
         let has_attention = model.mixers.has(Mixer::Attention);
         let store = Store::of(&model, parameters)?;
-        let arenas = store.pack(dtype, parameters);
-        let bucket = Of { device, model: &model, store: &store, dtype, room, slots };
+        let arenas = store.pack(types.run(), parameters);
+        let bucket = Of { device, model: &model, store: &store, types, room, slots };
         let all = Bucket::new(bucket, slots, |binder| upload(binder, &arenas)?.finish())?;
         let reader = Reader::new(bucket, piece, &all.step())?;
-        let fresh = Fresh::new(device, &model, dtype)?;
+        let fresh = Fresh::new(device, &model, types)?;
         let room = if has_attention { room } else { usize::MAX };
         let (sequences, reading, buckets) = (Vec::new(), VecDeque::new(), vec![all]);
         let mut batch = Self { model, room, reader, buckets, fresh, sequences, reading, joined: 0 };

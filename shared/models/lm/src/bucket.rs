@@ -3,14 +3,14 @@
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
-use lab_device::{DType, Device, Graph};
+use lab_device::{Device, Graph};
 use lab_harness::plan::Slot;
 use lab_harness::{Binder, Binding, Error, Tensor};
 
 use crate::decoding::{Blocks, Extent, Planned, planned};
 use crate::sample::Drawing;
 use crate::store::Store;
-use crate::{Draw, Mixer, Model};
+use crate::{Draw, Mixer, Model, Types};
 
 /// What all buckets of a batch have in common.
 #[derive(Clone, Copy)]
@@ -18,7 +18,7 @@ pub(crate) struct Of<'a> {
     pub(crate) device: &'a Device,
     pub(crate) model: &'a Model,
     pub(crate) store: &'a Store,
-    pub(crate) dtype: DType,
+    pub(crate) types: Types,
     pub(crate) room: usize,
     /// Sequences of the largest bucket, by which all choose their kernels.
     pub(crate) slots: usize,
@@ -43,11 +43,11 @@ impl Bucket {
         size: usize,
         bind: impl FnOnce(Binder<'_>) -> Result<Binding, Error>,
     ) -> Result<Self, Error> {
-        let Of { device, model, store, dtype, room, slots } = of;
+        let Of { device, model, store, types, room, slots } = of;
         let extent = Extent { batch: size, positions: 1, room, choices: Some(slots) };
         let Planned { mut plan, tokens, logits, blocks } =
-            planned(device, model, store, dtype, extent)?;
-        let drawing = Drawing::add(&mut plan, model, dtype, logits, size)?;
+            planned(device, model, store, types, extent)?;
+        let drawing = Drawing::add(&mut plan, model, types.run(), logits, size)?;
         let step = Rc::new(RefCell::new(bind(plan.bind())?));
         let repeated = Rc::clone(&step);
         let graph = RefCell::new(device.graph(move || repeated.borrow_mut().run())?);

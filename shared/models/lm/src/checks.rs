@@ -11,6 +11,7 @@ use crate::check_data::{
 use crate::draw_checks;
 use crate::fill_checks;
 use crate::reference::{last_logits, loss_and_gradients};
+use crate::state_checks;
 use crate::stream_checks;
 use crate::sum_checks;
 use crate::{
@@ -83,6 +84,19 @@ static CHECKS: &[Check] = &[
     ),
     Check::new("many_sequences_follow_the_reference", many_sequences_follow_the_reference),
     Check::new("int8_chooses_what_its_reference_chooses", int8_chooses_what_its_reference_chooses),
+    Check::new(
+        "a_narrow_memory_is_rounded_once_a_token",
+        state_checks::a_narrow_memory_is_rounded_once_a_token,
+    ),
+    Check::new("a_prompt_leaves_a_narrow_memory", state_checks::a_prompt_leaves_a_narrow_memory),
+    Check::new(
+        "int8_with_a_narrow_memory_chooses_as_its_reference",
+        state_checks::int8_with_a_narrow_memory_chooses_as_its_reference,
+    ),
+    Check::new(
+        "losses_by_steps_are_those_of_windows",
+        state_checks::losses_by_steps_are_those_of_windows,
+    ),
     Check::new(
         "random_weights_are_as_wide_as_first_values",
         fill_checks::random_weights_are_as_wide_as_first_values,
@@ -416,7 +430,7 @@ fn sequences_are_decoded_as_alone(device: &Device) {
             };
             let begins = [3, 18];
             let decode = |begins: &[i32]| {
-                let of = Decoded { model, dtype, batch: begins.len(), room: 8 };
+                let of = Decoded { model, types: dtype.into(), batch: begins.len(), room: 8 };
                 let mut decoder = Decoder::new(device, of, &own).unwrap();
                 decoder.put(begins).unwrap();
                 let tokens: Vec<Vec<i32>> = (0..6).map(|_| decoder.advance().unwrap()).collect();
@@ -476,7 +490,7 @@ fn many_sequences_follow_the_reference(device: &Device) {
     let dequantized = model.quantized().dequantize(&quantized);
     for (own, exact) in [(&parameters, &parameters), (&quantized, &dequantized)] {
         let batch = 20;
-        let decoded = Decoded { model, dtype: DType::BF16, batch, room: 2 };
+        let decoded = Decoded { model, types: DType::BF16.into(), batch, room: 2 };
         let mut decoder = Decoder::new(device, decoded, own).unwrap();
         let [first, second]: [Vec<i32>; 2] =
             [1, 7].map(|step| (0..batch as i32).map(|b| b * step % 19).collect());
@@ -503,7 +517,7 @@ fn int8_chooses_what_its_reference_chooses(device: &Device) {
         let own = of.quantize(&parameters).unwrap();
         let exact = of.dequantize(&own);
         let dtype = DType::F32;
-        let decoded = Decoded { model, dtype, batch: 1, room: 32 };
+        let decoded = Decoded { model, types: dtype.into(), batch: 1, room: 32 };
         let mut decoder = Decoder::new(device, decoded, &own).unwrap();
         let mut tokens = vec![7];
         decoder.put(&tokens).unwrap();

@@ -11,7 +11,7 @@ use lab_harness::{Binder, Binding, Error, Tensor, Tensors, arguments};
 
 use crate::decoding::{Blocks, Extent, Planned, planned};
 use crate::store::{Store, upload};
-use crate::{Mixer, Model, fill, kernels};
+use crate::{Mixer, Model, Types, fill, kernels};
 
 /// Sequences that are decoded together, greedily: a token of each is one CUDA graph, whose last launch writes the likeliest tokens
 /// where its first reads them. Each has a state of its own. Of two
@@ -19,6 +19,7 @@ use crate::{Mixer, Model, fill, kernels};
 pub struct Decoder {
     device: Device,
     model: Model,
+    types: Types,
     batch: usize,
     bytes: Bytes,
     // Dropped before the buffers that its launches use.
@@ -49,8 +50,8 @@ pub const MOST_SEQUENCES: usize = 1024;
 pub struct Decoded {
     /// The model.
     pub model: Model,
-    /// What it runs in.
-    pub dtype: DType,
+    /// What it runs in, and what it remembers in.
+    pub types: Types,
     /// Sequences.
     pub batch: usize,
     /// Tokens that attention has room for in each; other mixers need none.
@@ -65,7 +66,7 @@ impl Decoder {
     pub fn new(device: &Device, of: Decoded, parameters: &Tensors) -> Result<Self, Error> {
         of.model.check()?;
         let store = Store::of(&of.model, parameters)?;
-        let arenas = store.pack(of.dtype, parameters);
+        let arenas = store.pack(of.types.run(), parameters);
         Self::bound(device, of, &store, |binder| upload(binder, &arenas)?.finish())
     }
 
@@ -76,7 +77,7 @@ impl Decoder {
     pub fn random(device: &Device, of: Decoded, int8: bool) -> Result<Self, Error> {
         of.model.check()?;
         let store = Store::new(&of.model, int8);
-        let filled = fill::random(device, &store, of.dtype)?;
+        let filled = fill::random(device, &store, of.types.run())?;
         Self::bound(device, of, &store, |binder| store.share(binder, &filled)?.finish())
     }
 
@@ -86,28 +87,43 @@ impl Decoder {
         store: &Store,
         bind: impl FnOnce(Binder<'_>) -> Result<Binding, Error>,
     ) -> Result<Self, Error> {
-        let Decoded { model, dtype, batch, room } = of;
+        let Decoded { model, types, batch, room } = of;
+        let dtype = types.run();
         if !(1..=MOST_SEQUENCES).contains(&batch) {
             return Err(Error::bad("sequences", format!("1 to {MOST_SEQUENCES}"), batch));
         }
         let room = if model.mixers.has(Mixer::Attention) { room } else { usize::MAX };
         let extent = Extent { batch, positions: 1, room, choices: None };
         let Planned { mut plan, tokens, logits, blocks: memory } =
-            planned(device, &model, store, dtype, extent)?;
+            planned(device, &model, store, types, extent)?;
         add_likeliest(&mut plan, &model, dtype, logits, tokens)?;
         let embedding = if model.tied { 0 } else { model.vocabulary * model.width };
         let arenas = store.arenas(dtype).into_iter();
         let all: usize = arenas.map(|(_, dtype, all)| all.count() * dtype.size()).sum();
         let rows = batch * model.width * dtype.size();
         let weights = all - embedding * dtype.size() + if model.tied { 0 } else { rows };
-        let states = 2 * batch * model.bytes_of_memory(dtype)[0];
+        let states = 2 * batch * model.bytes_of_memory(types)[0];
         let mut bound = bind(plan.bind())?;
         memory.begin(&model, batch, &mut bound)?;
         let step = Rc::new(RefCell::new(bound));
         let repeated = Rc::clone(&step);
         let graph = device.graph(move || repeated.borrow_mut().run())?;
         let (device, bytes) = (device.clone(), Bytes { weights, states });
-        Ok(Self { device, model, batch, bytes, graph, step, tokens, logits, memory, read: 0, room })
+        let read = 0;
+        Ok(Self {
+            device,
+            model,
+            types,
+            batch,
+            bytes,
+            graph,
+            step,
+            tokens,
+            logits,
+            memory,
+            read,
+            room,
+        })
     }
 
     /// What a token of all sequences moves at least. Keys and values of attention are not counted: they grow.
@@ -139,6 +155,17 @@ impl Decoder {
         }
         self.model.check_tokens(tokens)?;
         self.step.borrow_mut().write(self.tokens, &Tensor::new(&[self.batch], tokens))
+    }
+
+    /// All sequences forget what they have read.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn forget(&mut self) -> Result<(), Error> {
+        self.read = 0;
+        let mut step = self.step.borrow_mut();
+        self.memory.clear(&self.model, self.types, &mut step)?;
+        self.memory.begin(&self.model, self.batch, &mut step)
     }
 
     /// All sequences have read so many tokens: for a timing, which asks for no more than that attention reads as many keys and values. They are

@@ -7,7 +7,7 @@ use lab_layers::{Memory, State, Tape};
 use lab_operations::RecurrentCell;
 
 use crate::store::Store;
-use crate::{Mixer, Model};
+use crate::{Mixer, Model, Types};
 
 pub(crate) const TOKENS: &str = "tokens";
 const LENGTHS: &str = "lengths";
@@ -22,12 +22,13 @@ fn names_of_state(mixer: Mixer) -> &'static [&'static str] {
     }
 }
 
-/// The type of a state of this name, in a run of a type.
-pub(crate) fn dtype_of_state(mixer: Mixer, name: &str, dtype: DType) -> DType {
+/// The type of a state of this name.
+pub(crate) fn dtype_of_state(mixer: Mixer, name: &str, types: Types) -> DType {
     match mixer {
+        Mixer::Vlstm if name == "c" => types.states(),
         Mixer::Vlstm => DType::F32,
-        Mixer::Slstm => RecurrentCell::Slstm.dtype_of_state(name, dtype),
-        Mixer::Attention | Mixer::Lstm => dtype,
+        Mixer::Slstm => RecurrentCell::Slstm.dtype_of_state(name, types.run()),
+        Mixer::Attention | Mixer::Lstm => types.run(),
     }
 }
 
@@ -43,7 +44,7 @@ impl Blocks {
     pub(crate) fn add(
         plan: &mut Plan,
         model: &Model,
-        dtype: DType,
+        types: Types,
         [batch, room]: [usize; 2],
     ) -> Self {
         let Model { heads, keys, values, .. } = *model;
@@ -61,7 +62,7 @@ impl Blocks {
             let mut slots = [lengths; 4];
             for (slot, (name, len)) in slots.iter_mut().zip(names_of_state(mixer).iter().zip(sizes))
             {
-                let dtype = dtype_of_state(mixer, name, dtype);
+                let dtype = dtype_of_state(mixer, name, types);
                 *slot = plan.state_of_zeros(&format!("state.{n}.{name}"), dtype, &[batch * len]);
             }
             State { slots }
@@ -73,16 +74,20 @@ impl Blocks {
     pub(crate) fn forget(
         &self,
         model: &Model,
-        dtype: DType,
+        types: Types,
         step: &mut Binding,
     ) -> Result<(), Error> {
         let Model { heads, keys, values, mixers, .. } = *model;
         let of = |len: usize, value: f32| Tensor::new(&[len], &vec![value; len]);
-        let first =
-            [of(heads * keys * values, 0.0), of(heads * keys, 0.0), of(heads, f32::NEG_INFINITY)];
+        let memory = heads * keys * values;
+        let first = [
+            Tensor::rounded(types.states(), &[memory], &vec![0.0; memory]),
+            of(heads * keys, 0.0),
+            of(heads, f32::NEG_INFINITY),
+        ];
         let zeros = of(heads * values, 0.0);
         // h is of the run's type; of the LSTM c as well.
-        let h = Tensor::rounded(dtype, &zeros.shape, &zeros.values());
+        let h = Tensor::rounded(types.run(), &zeros.shape, &zeros.values());
         for (n, state) in self.states.iter().enumerate() {
             let first: &[&Tensor] = match mixers.of_block(n) {
                 Mixer::Vlstm => &[&first[0], &first[1], &first[2]],
@@ -110,6 +115,25 @@ impl Blocks {
         for (n, state) in self.states.iter().enumerate() {
             if model.mixers.of_block(n) == Mixer::Vlstm {
                 step.write(state.slots[2], &none)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// States that a step would read become zero, of any number of sequences. With m = −∞ the vLSTM reads nothing of C and n.
+    pub(crate) fn clear(
+        &self,
+        model: &Model,
+        types: Types,
+        step: &mut Binding,
+    ) -> Result<(), Error> {
+        for (n, name, slot) in self.named(model) {
+            let mixer = model.mixers.of_block(n);
+            if [Mixer::Lstm, Mixer::Slstm].contains(&mixer) {
+                let own = name.rsplit('.').next().unwrap_or(&name);
+                let dtype = dtype_of_state(mixer, own, types);
+                let zeros = Tensor::rounded(dtype, &[slot.len()], &vec![0.0; slot.len()]);
+                step.write(slot, &zeros)?;
             }
         }
         Ok(())
@@ -184,13 +208,14 @@ pub(crate) fn planned_behind(
     device: &Device,
     model: &Model,
     store: &Store,
-    dtype: DType,
+    types: Types,
     positions: usize,
 ) -> Result<Behind, Error> {
     let mut plan = Plan::new(device);
     let tokens = plan.state_of_zeros(TOKENS, DType::I32, &[positions]);
+    let dtype = types.run();
     let (weights, int8) = store.add(&mut plan, dtype);
-    let blocks = Blocks::add(&mut plan, model, dtype, [1, 0]);
+    let blocks = Blocks::add(&mut plan, model, types, [1, 0]);
     let mut tape = Tape::new(&mut plan, dtype, store.unquantized(), weights, None).with_int8(int8);
     model.forward(&mut tape, tokens, [1, positions], |n| Memory::Carry(blocks.states[n]))?;
     Ok(Behind { plan, tokens, blocks })
@@ -201,13 +226,14 @@ pub(crate) fn planned(
     device: &Device,
     model: &Model,
     store: &Store,
-    dtype: DType,
+    types: Types,
     Extent { batch, positions, room, choices }: Extent,
 ) -> Result<Planned, Error> {
     let mut plan = Plan::new(device);
     let tokens = plan.state_of_zeros(TOKENS, DType::I32, &[batch * positions]);
+    let dtype = types.run();
     let (weights, int8) = store.add(&mut plan, dtype);
-    let blocks = Blocks::add(&mut plan, model, dtype, [batch, room]);
+    let blocks = Blocks::add(&mut plan, model, types, [batch, room]);
     let mut tape = Tape::new(&mut plan, dtype, store.unquantized(), weights, None).with_int8(int8);
     if let Some(rows) = choices {
         tape = tape.with_choices_for(rows);
@@ -218,7 +244,12 @@ pub(crate) fn planned(
     };
     let y = model.forward(&mut tape, tokens, [batch, positions], memory)?;
     // A prompt's other positions have logits that nobody reads: of a large vocabulary they would be gigabytes.
-    let last = if positions > 1 { y.part(y.len() - model.width, model.width) } else { y };
+    let last = if positions > 1 {
+        tape.make_ready(y)?;
+        y.part(y.len() - model.width, model.width)
+    } else {
+        y
+    };
     let logits = model.logits(&mut tape, last)?;
     plan.keep(logits);
     Ok(Planned { plan, tokens, logits, blocks })

@@ -11,6 +11,7 @@
 mod batch;
 mod batch_checks;
 mod bucket;
+mod by_steps;
 mod check_data;
 mod checkpoint;
 mod checks;
@@ -34,6 +35,7 @@ mod recall;
 mod reference;
 mod sample;
 mod saved_state;
+mod state_checks;
 mod step;
 mod store;
 mod stream_checks;
@@ -43,6 +45,7 @@ mod sums;
 mod token_files;
 mod tokenizer;
 mod tokens;
+mod types;
 mod write;
 
 #[allow(missing_docs, unsafe_code)]
@@ -52,6 +55,7 @@ pub mod kernels {
 }
 
 pub use batch::{Batch, Batched, MOST_SLOTS, Sequence};
+pub use by_steps::mean_loss_by_steps;
 pub use checkpoint::Checkpoint;
 pub use checks::SUITE;
 pub use config::Config;
@@ -72,6 +76,7 @@ pub use step::Step;
 pub use token_files::TokenFiles;
 pub use tokenizer::{Stream, Tokenizer};
 pub use tokens::TokenFile;
+pub use types::Types;
 pub use write::Writer;
 
 /// A model in training.

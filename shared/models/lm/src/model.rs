@@ -1,6 +1,5 @@
 //! The model: its sizes, its parameters, and how it is computed.
 
-use lab_device::DType;
 use lab_harness::Error;
 use lab_harness::plan::Slot;
 use lab_layers::{
@@ -11,7 +10,7 @@ use lab_operations::{AttentionSizes, RecurrentCell, Sizes};
 use passes::Rope;
 use serde::{Deserialize, Serialize};
 
-use crate::{Mixer, Mixers};
+use crate::{Mixer, Mixers, Types};
 
 /// Gates are this · tanh(x / this).
 pub(crate) const GATE_CAP: f32 = 15.0;
@@ -422,11 +421,12 @@ impl Model {
     }
 
     /// Bytes of the state that a text takes that the model writes, however long it is; and of what is kept of each token of it.
-    pub fn bytes_of_memory(&self, dtype: DType) -> [usize; 2] {
+    pub fn bytes_of_memory(&self, types: impl Into<Types>) -> [usize; 2] {
+        let types = types.into();
         let Self { heads, keys, values, .. } = *self;
         let count = |mixer| (0..self.blocks).filter(|n| self.mixers.of_block(*n) == mixer).count();
-        let of_state = 4 * heads * (keys * values + keys + 1);
-        let of_token = 2 * self.key_heads() * values * dtype.size();
+        let of_state = heads * (types.states().size() * keys * values + 4 * (keys + 1));
+        let of_token = 2 * self.key_heads() * values * types.run().size();
         let of_units = 4 * heads * values * (2 * count(Mixer::Lstm) + 4 * count(Mixer::Slstm));
         [count(Mixer::Vlstm) * of_state + of_units, count(Mixer::Attention) * of_token]
     }

@@ -119,9 +119,9 @@ impl Piece {
         positions: usize,
         bind: impl FnOnce(Binder<'_>) -> Result<Binding, Error>,
     ) -> Result<Self, Error> {
-        let Of { device, model, store, dtype, .. } = of;
+        let Of { device, model, store, types, .. } = of;
         let Behind { plan, tokens, blocks } =
-            planned_behind(device, model, store, dtype, positions)?;
+            planned_behind(device, model, store, types, positions)?;
         let run = Rc::new(RefCell::new(bind(plan.bind())?));
         let repeated = Rc::clone(&run);
         let graph = device.graph(move || repeated.borrow_mut().run())?;

@@ -29,12 +29,12 @@ impl Reader {
     /// # Errors
     /// What the device says.
     pub(crate) fn new(of: Of<'_>, longest: usize, weights: &Binding) -> Result<Self, Error> {
-        let Of { device, model, store, dtype, room, .. } = of;
-        if !Writer::reads_at_once(model, dtype) {
+        let Of { device, model, store, types, room, .. } = of;
+        if !Writer::reads_at_once(model, types.run()) {
             return Ok(Self::ByStep);
         }
         if model.mixers.has(Mixer::Attention) {
-            let writer = Writer::beside_binding(device, *model, store, dtype, room, weights)?;
+            let writer = Writer::beside_binding(device, *model, store, types, room, weights)?;
             return Ok(Self::Whole(Box::new(writer)));
         }
         Pieces::new(of, longest, weights).map(Self::InPieces)

@@ -28,6 +28,9 @@ struct Identity {
     format: u32,
     model: Model,
     dtype: String,
+    /// Of the vLSTM's C, where it is not f32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    states: Option<String>,
     weights: String,
 }
 
@@ -39,8 +42,10 @@ const LOGITS: &str = "logits";
 
 impl Identity {
     fn of(writer: &Writer, parameters: &Tensors) -> Self {
-        let (model, dtype) = (*writer.model(), writer.dtype().to_string());
-        Self { format: FORMAT, model, dtype, weights: digest(parameters) }
+        let (model, types) = (*writer.model(), writer.types());
+        let narrow = Some(types.states()).filter(|states| *states != DType::F32);
+        let (dtype, states) = (types.run().to_string(), narrow.map(|states| states.to_string()));
+        Self { format: FORMAT, model, dtype, states, weights: digest(parameters) }
     }
 }
 
@@ -87,7 +92,9 @@ impl SavedState {
         let wanted = Identity::of(writer, parameters);
         let told = |of: &Identity| {
             let weights = of.weights.get(..8).unwrap_or(&of.weights);
-            format!("one of {}, weights {weights}, model {}", of.dtype, json(&of.model))
+            let states = of.states.as_ref().map(|states| format!(", states of {states}"));
+            let states = states.unwrap_or_default();
+            format!("one of {}{states}, weights {weights}, model {}", of.dtype, json(&of.model))
         };
         if self.of != wanted {
             return Err(Error::bad("state", told(&wanted), told(&self.of)));

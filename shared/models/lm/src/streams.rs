@@ -34,7 +34,7 @@ impl Streams {
         }
         for part in 0..config.accumulate {
             let blocks = plan.within(&format!("streams.{part}"), |plan| {
-                let blocks = Blocks::add(plan, model, config.dtype, [config.batch, 0]);
+                let blocks = Blocks::add(plan, model, config.dtype.into(), [config.batch, 0]);
                 blocks
                     .named(model)
                     .into_iter()
@@ -120,7 +120,7 @@ fn add_begin(
     counts: Slot,
 ) -> Result<(), Error> {
     let own = name.rsplit('.').next().unwrap_or(name);
-    let dtype = dtype_of_state(mixer, own, dtype);
+    let dtype = dtype_of_state(mixer, own, dtype.into());
     let value = if mixer == Mixer::Vlstm && own == "m" { f32::NEG_INFINITY } else { 0.0 };
     let begin =
         plan.device().kernel(&kernels::BATCH, &format!("begin_streams<{}>", dtype.cpp()))?;

@@ -12,7 +12,7 @@ use crate::decoding::{Blocks, Extent, Planned, TOKENS, planned};
 use crate::sample::Drawing;
 use crate::saved_state::Cache;
 use crate::store::{Store, WEIGHTS, upload};
-use crate::{Draw, Mixer, Model, Trainer};
+use crate::{Draw, Mixer, Model, Trainer, Types};
 
 /// A model behind what it has read so far. The memory of the vLSTM is the same however much that is; attention keeps the keys and
 /// values of all of it.
@@ -20,7 +20,7 @@ pub struct Writer {
     device: Device,
     model: Model,
     store: Store,
-    dtype: DType,
+    types: Types,
     /// Tokens that attention has room for, and those that were read.
     room: usize,
     read: usize,
@@ -51,9 +51,9 @@ impl Writer {
         device: &Device,
         model: Model,
         parameters: &Tensors,
-        dtype: DType,
+        types: impl Into<Types>,
     ) -> Result<Self, Error> {
-        Self::with_room(device, model, parameters, dtype, Self::ROOM)
+        Self::with_room(device, model, parameters, types, Self::ROOM)
     }
 
     /// The same, where attention has room for so many tokens; other mixers need none.
@@ -64,14 +64,15 @@ impl Writer {
         device: &Device,
         model: Model,
         parameters: &Tensors,
-        dtype: DType,
+        types: impl Into<Types>,
         room: usize,
     ) -> Result<Self, Error> {
         model.check()?;
         let store = Store::of(&model, parameters)?;
-        let arenas = store.pack(dtype, parameters);
+        let types = types.into();
+        let arenas = store.pack(types.run(), parameters);
         let bind = |binder: Binder<'_>| upload(binder, &arenas)?.finish();
-        Self::bound(device, model, store, dtype, room, bind)
+        Self::bound(device, model, store, types, room, bind)
     }
 
     /// A model in training, always with the parameters of its last step, and room as [`Writer::with_room`] has it.
@@ -82,7 +83,7 @@ impl Writer {
         let (model, dtype, step) = (*trainer.model(), trainer.config().dtype, trainer.step());
         let device = step.binding().plan().device().clone();
         let bind = |binder: Binder<'_>| step.share_weights(binder, WEIGHTS)?.finish();
-        Self::bound(&device, model, Store::new(&model, false), dtype, room, bind)
+        Self::bound(&device, model, Store::new(&model, false), dtype.into(), room, bind)
     }
 
     /// Of the weights of another binding of the same model.
@@ -93,12 +94,12 @@ impl Writer {
         device: &Device,
         model: Model,
         store: &Store,
-        dtype: DType,
+        types: Types,
         room: usize,
         of: &Binding,
     ) -> Result<Self, Error> {
         let bind = |binder: Binder<'_>| store.share(binder, of)?.finish();
-        Self::bound(device, model, store.clone(), dtype, room, bind)
+        Self::bound(device, model, store.clone(), types, room, bind)
     }
 
     /// Whether long prompts are read at once: in f32 no version of the vLSTM leaves its state.
@@ -110,8 +111,8 @@ impl Writer {
         &self.model
     }
 
-    pub(crate) fn dtype(&self) -> DType {
-        self.dtype
+    pub(crate) fn types(&self) -> Types {
+        self.types
     }
 
     /// Tokens that it has read.
@@ -151,7 +152,7 @@ impl Writer {
         device: &Device,
         model: Model,
         store: Store,
-        dtype: DType,
+        types: Types,
         room: usize,
         bind: impl FnOnce(Binder<'_>) -> Result<Binding, Error>,
     ) -> Result<Self, Error> {
@@ -162,8 +163,8 @@ impl Writer {
         let room = if has_attention { room } else { usize::MAX };
         let extent = Extent { batch: 1, positions: 1, room, choices: None };
         let Planned { mut plan, tokens: token, logits, blocks: memory } =
-            planned(device, &model, &store, dtype, extent)?;
-        let drawing = Drawing::add(&mut plan, &model, dtype, logits, 1)?;
+            planned(device, &model, &store, types, extent)?;
+        let drawing = Drawing::add(&mut plan, &model, types.run(), logits, 1)?;
         let step = Rc::new(RefCell::new(bind(plan.bind())?));
         let repeated = Rc::clone(&step);
         let graph = device.graph(move || repeated.borrow_mut().run())?;
@@ -173,7 +174,7 @@ impl Writer {
             device,
             model,
             store,
-            dtype,
+            types,
             room,
             read,
             graph,
@@ -193,7 +194,7 @@ impl Writer {
     /// The device's.
     pub fn forget(&mut self) -> Result<(), Error> {
         self.read = 0;
-        self.memory.forget(&self.model, self.dtype, &mut self.step.borrow_mut())
+        self.memory.forget(&self.model, self.types, &mut self.step.borrow_mut())
     }
 
     /// Reads a prompt from the start; the logits behind its last token, with their cap.
@@ -206,7 +207,7 @@ impl Writer {
         }
         self.model.check_tokens(prompt)?;
         self.forget()?;
-        if prompt.len() >= LONG && Self::reads_at_once(&self.model, self.dtype) {
+        if prompt.len() >= LONG && Self::reads_at_once(&self.model, self.types.run()) {
             return self.read_at_once(prompt);
         }
         let (last, first) = prompt.split_last().expect("at least one");
@@ -220,7 +221,7 @@ impl Writer {
         self.check_room(prompt.len())?;
         let extent = Extent { batch: 1, positions: prompt.len(), room: self.room, choices: None };
         let Planned { plan, logits, .. } =
-            planned(&self.device, &self.model, &self.store, self.dtype, extent)?;
+            planned(&self.device, &self.model, &self.store, self.types, extent)?;
         let tokens = Tensor::new(&[prompt.len()], prompt);
         let mut binder = plan.bind().upload(TOKENS, &tokens)?;
         for name in Blocks::names(&self.model) {

@@ -7,7 +7,7 @@ use lab_reference::passes as reference;
 
 use super::{assert_close, noise, rounding, run_plan};
 use crate::{
-    Documents, Gates, MergeHeads, SoftCapGates, SoftCapGatesUpstream, SplitHeads, SwiGlu,
+    Documents, Gates, MergeHeads, Narrow, SoftCapGates, SoftCapGatesUpstream, SplitHeads, SwiGlu,
     SwiGluUpstream, Widen,
 };
 
@@ -164,6 +164,23 @@ pub(super) fn widened_gradients_take_the_place_or_join(device: &Device) {
             }
             assert_eq!(after, expected, "{dtype} {accumulates}");
         }
+    }
+}
+
+/// More than a block of them; of packs, and where a part of a wider slot begins elsewhere.
+pub(super) fn narrowed_numbers_are_rounded_once(device: &Device) {
+    for (dtype, first) in [(DType::BF16, 8), (DType::BF16, 3), (DType::F16, 8), (DType::F32, 4)] {
+        let n = 2056;
+        let x = noise(1, DType::F32, &[n]);
+        let before = noise(2, dtype, &[first + n]);
+        let mut plan = Plan::new(device);
+        let slot = plan.input("x", DType::F32, &[n]);
+        let y = plan.updated("y", "y1", dtype, &[first + n]).part(first, n);
+        Narrow { dtype, elements: n, x: slot, y }.add(&mut plan).unwrap();
+        let inputs = tensors([("x", x.clone()), ("y", before.clone())]);
+        let after = run_plan(plan, &inputs)["y1"].values();
+        let rounded = Tensor::rounded(dtype, &[n], &x.values()).values();
+        assert_eq!(after, [&before.values()[..first], &rounded].concat(), "{dtype} from {first}");
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) static CHECKS: &[Check] = checks![
     layouts::heads_are_columns_of_wider_rows,
     layouts::swiglu_need_not_write_u_again,
     layouts::widened_gradients_take_the_place_or_join,
+    layouts::narrowed_numbers_are_rounded_once,
     positions::positions_turn_columns_of_wider_rows,
     positions::a_cache_fills_as_all_positions_at_once,
     positions::dropout_chooses_by_seed_stream_and_step,

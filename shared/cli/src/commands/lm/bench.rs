@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use lab_device::{Device, DeviceKind};
 use lab_harness::Error;
 use lab_harness::timing::Times;
-use lab_lm::{Bytes, Decoded, Decoder};
+use lab_lm::{Bytes, Decoded, Decoder, Types};
 use serde_json::json;
 
-use super::settings::Sizes;
+use super::settings::{Sizes, StateName};
 use crate::Common;
 use crate::commands::bench::copy_bandwidth;
 use crate::failure::Failure;
@@ -25,6 +25,9 @@ pub(crate) struct Arguments {
     /// What the matrices are kept as; auto: what the model runs in
     #[arg(long, default_value = "auto")]
     weights: WeightName,
+    /// What the vLSTM's memory is kept in: bf16 halves the bytes of states, in runs of bf16
+    #[arg(long, default_value = "f32")]
+    states: StateName,
     /// Tokens of each sequence in a run
     #[arg(long, default_value_t = 32)]
     tokens: usize,
@@ -46,7 +49,8 @@ pub(crate) enum WeightName {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { sizes, sequences, weights, tokens, runs, launches, lengths } = arguments;
+    let Arguments { sizes, sequences, weights, states, tokens, runs, launches, lengths } =
+        arguments;
     lab_training::count("--tokens", *tokens, 1 << 20)?;
     lab_training::count("--runs", *runs, 1 << 10)?;
     let model = sizes.model();
@@ -64,15 +68,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let start = Instant::now();
     // Attention has room for all runs, and for the one before them.
     let room = (runs + 1) * tokens;
-    let of = Decoded { model, dtype, batch: *sequences, room };
+    let types = Types::new(dtype, states.dtype())?;
+    let of = Decoded { model, types, batch: *sequences, room };
     let mut decoder = Decoder::random(&device, of, *weights == WeightName::Int8)?;
     device.synchronize()?;
     let made = start.elapsed().as_secs_f64();
     decoder.time(*tokens, 1)?;
     let times = Times::of(&decoder.time(*tokens, *runs)?);
     let ms = times.median_us * 1e-3 / *tokens as f64;
-    let Bytes { weights: of_weights, states } = decoder.bytes_moved();
-    let gbps = (of_weights + states) as f64 / ms * 1e-6;
+    let Bytes { weights: of_weights, states: of_states } = decoder.bytes_moved();
+    let gbps = (of_weights + of_states) as f64 / ms * 1e-6;
     let share = copy_gbps.map(|copy| gbps / copy);
     let per_second = *sequences as f64 / ms * 1e3;
     let by_launch = launches.then(|| by_layer(&mut decoder)).transpose()?;
@@ -88,8 +93,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             json!({
                 "device": device.name(), "model": model, "dtype": dtype.name(),
                 "weights": if *weights == WeightName::Int8 { "int8" } else { dtype.name() },
+                "states": types.states().name(),
                 "sequences": sequences, "tokens": tokens, "runs": runs, "ms_a_token": ms,
-                "tokens_per_second": per_second, "weight_bytes": of_weights, "state_bytes": states,
+                "tokens_per_second": per_second, "weight_bytes": of_weights, "state_bytes": of_states,
                 "gbps": gbps, "copy_gbps": copy_gbps, "share_of_copy": share,
                 "launches": decoder.launches(), "memory_bytes": decoder.memory(),
                 "seconds_to_make": made, "by_launch": rows,
@@ -104,9 +110,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         model.parameters().count()
     );
     say!("{sequences} sequences: {ms:.3} ms a token of each, {per_second:.0} tokens a second");
-    let [of_weights, states] = [of_weights, states].map(|bytes| bytes as f64 / 1e6);
+    let [of_weights, of_states] = [of_weights, of_states].map(|bytes| bytes as f64 / 1e6);
     say!(
-        "  {of_weights:.1} MB of weights and {states:.1} MB of states a token, {} launches",
+        "  {of_weights:.1} MB of weights and {of_states:.1} MB of states in {} a token, {} launches",
+        types.states(),
         decoder.launches()
     );
     match (copy_gbps, share) {
@@ -127,13 +134,14 @@ const MOST_LENGTH: usize = 1 << 20;
 
 /// A token behind texts of several lengths, and the memory that each takes: attention's grows, and so does what it reads.
 fn time_lengths(common: &Common, arguments: &Arguments, device: &Device) -> Result<(), Failure> {
-    let Arguments { sizes, sequences, weights, tokens, runs, lengths, .. } = arguments;
+    let Arguments { sizes, sequences, weights, states, tokens, runs, lengths, .. } = arguments;
     let (model, dtype) = (sizes.model(), sizes.dtype.on(device));
     let is_int8 = *weights == WeightName::Int8;
+    let types = Types::new(dtype, states.dtype())?;
     let mut rows = Vec::new();
     for &length in lengths {
         let room = length + (runs + 1) * tokens;
-        let of = Decoded { model, dtype, batch: *sequences, room };
+        let of = Decoded { model, types, batch: *sequences, room };
         let mut decoder = Decoder::random(device, of, is_int8)?;
         decoder.pretend_read(length)?;
         decoder.time(*tokens, 1)?;
@@ -153,6 +161,7 @@ fn time_lengths(common: &Common, arguments: &Arguments, device: &Device) -> Resu
                 "device": device.name(), "model": model, "dtype": dtype.name(),
                 "parameters": model.parameters().count(), "sequences": sequences,
                 "weights": if is_int8 { "int8" } else { dtype.name() },
+                "states": types.states().name(),
                 "tokens": tokens, "runs": runs, "rows": rows,
             })
         );

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use clap::Args;
 use lab_harness::{Error, Tensors};
-use lab_lm::{Sampler, SavedState, Writer};
+use lab_lm::{Sampler, SavedState, Types, Writer};
 use serde_json::json;
 
 use super::saved;
-use super::settings::TypeName;
+use super::settings::{StateName, TypeName};
 use crate::Common;
 use crate::commands::run::check_target;
 use crate::failure::Failure;
@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// What the model runs in
     #[arg(long, default_value = "auto")]
     dtype: TypeName,
+    /// What the vLSTM's memory is kept in: bf16 halves its bytes, in runs of bf16
+    #[arg(long, default_value = "f32")]
+    states: StateName,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
@@ -64,6 +67,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         repetition,
         seed,
         dtype,
+        states,
     } = arguments;
     let mut sampler = Sampler::new(*temperature, *top_k, *top_p, *repetition, *seed)?;
     let prompt = match (prompt, state) {
@@ -84,10 +88,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let device = common.open()?;
     note!("{} on {}", path.display(), device.name());
-    let dtype = dtype.on(&device);
+    let types = Types::new(dtype.on(&device), states.dtype())?;
     let before = saved.as_ref().map_or(0, |saved| saved.tokens().len());
     let room = (before + from.len()).saturating_add(*length);
-    let mut writer = Writer::with_room(&device, loaded.model, &loaded.parameters, dtype, room)?;
+    let mut writer = Writer::with_room(&device, loaded.model, &loaded.parameters, types, room)?;
     let mut out = std::io::stdout().lock();
     // Bytes as they come: a character of several may come in pieces. A reader that has gone ends this as it ends any tool.
     let mut show = |bytes: &[u8]| {

@@ -8,6 +8,23 @@ use lab_harness::Error;
 use lab_lm::{Config, Decay, Mixers, Model, Schedule};
 use serde::{Deserialize, Serialize};
 
+/// What the memory C of the vLSTM is kept in between tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StateName {
+    F32,
+    Bf16,
+}
+
+impl StateName {
+    /// Its type.
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+}
+
 /// Sizes of a model.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

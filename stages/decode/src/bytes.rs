@@ -1,0 +1,85 @@
+//! The launches of `kernels/v9_bytes.cu`.
+
+use lab_device::{DType, Device};
+use lab_harness::plan::Slot;
+use lab_harness::{Error, Operand, Plan, Tiling, arguments};
+
+use crate::few_rows::{FewRows, MOST_WIDE_ROWS, Norm, Way};
+use crate::wgmma::Tiles;
+
+/// x as two planes of bytes, and what a unit of each row stands for.
+#[derive(Clone, Copy)]
+struct Planes {
+    /// int8 \[2, R, K\]: upper bytes, then lower ones.
+    bytes: Slot,
+    /// f32 \[R\].
+    quantum: Slot,
+}
+
+impl FewRows<'_> {
+    /// Whether [`Way::Bytes`] takes so many rows of x, of halves, by W of int8.
+    pub(crate) fn takes_bytes(device: &Device, rows: usize) -> bool {
+        rows <= MOST_WIDE_ROWS && Way::Bytes.source().runs_on(&device.facts().arch)
+    }
+
+    /// Elements of shared memory that a block has for a row and for its norm.
+    pub(crate) fn kept_by_split(norm: Option<Norm>, k: usize) -> usize {
+        match norm {
+            None => 0,
+            Some(Norm { heads: None, .. }) => 2 * k,
+            Some(_) => 3 * k,
+        }
+    }
+
+    /// Adds the launch that makes whole numbers of x.
+    fn add_planes(&self, plan: &mut Plan) -> Result<Planes, Error> {
+        let Self { dtype, rows, k, x, norm, .. } = *self;
+        let name = format!("rows_as_bytes<{}, {}>", dtype.cpp(), self.norm_in_kernels());
+        let kernel = plan.device().kernel(Way::Bytes.source(), &name)?;
+        let shared = Self::kept_by_split(norm, k) * dtype.size();
+        let launch = kernel.grid([rows as u32, 1, 1])?.shared(shared);
+        let bytes = plan.scratch(DType::I8, 2 * rows * k);
+        let quantum = plan.scratch(DType::F32, rows);
+        let of_heads = norm.and_then(|norm| norm.heads);
+        let ogate = of_heads.map_or(x, |heads| heads.ogate);
+        let width = of_heads.map_or(k, |heads| heads.width);
+        let eps = norm.map_or(0.0, |norm| norm.eps);
+        let norm = norm.map_or(x, |norm| norm.weight);
+        let all = arguments![
+            x, norm, ogate, planes: bytes, quantum, R: rows, K: k, D: width, eps
+        ];
+        plan.launch(&kernel, launch.overlap_previous(), all)?;
+        Ok(Planes { bytes, quantum })
+    }
+
+    /// Adds the launches of what fits [`Way::Bytes`]; y.
+    pub(crate) fn add_bytes(
+        &self,
+        plan: &mut Plan,
+        tiling: Option<&Tiling>,
+    ) -> Result<Slot, Error> {
+        let Self { dtype, rows, n, k, gated, .. } = *self;
+        let usual = Tiles::usual(rows, true);
+        let tiles = tiling.map_or(usual, |tiling| Tiles::tiled(rows, true, tiling));
+        let device = plan.device().clone();
+        let name = |tiles: &Tiles| tiles.name_of_bytes(dtype.cpp());
+        let kernel = device.instantiate(Way::Bytes.source(), &name(&tiles), &name(&usual))?;
+        let share = tiles.share(&device, [n, k], gated, tiling);
+        let launch = kernel.grid([(tiles.across(n, gated) * share) as u32, 1, 1])?;
+        let launch = launch.cluster(share as u32).overlap_previous();
+        let Planes { bytes, quantum } = self.add_planes(plan)?;
+        let weight =
+            self.weight.loaded_by(tiles.map_of_weight(DType::I8, [n, k], gated, tiling)?);
+        let map = Operand::new(DType::I8, [rows, k]).several(2).loaded(tiles.rows())?;
+        let planes = bytes.loaded_by(map);
+        let scope = self.scope_of_wide(plan);
+        let y = scope.y;
+        plan.launch_in(
+            &scope.scope,
+            &kernel,
+            launch,
+            arguments![weight: weight, planes: planes, quantum],
+        )?;
+        Ok(y)
+    }
+}
