@@ -16,8 +16,8 @@ fn main() {
         [halves("vlstm_fw_parts", &places), halves("vlstm_fw_segments", &places)].concat();
     // Gates and normaliser: the vLSTM's by default.
     let decays = ["64, 1, 4", "64, 2, 4", "128, 1, 4", "128, 2, 3"];
-    let decays = decays.map(|places| format!("{places}, Decay, None"));
-    let decays: Vec<&str> = decays.iter().map(String::as_str).collect();
+    let decays = ["Decay", "Sigmoid"].map(|gates| decays.map(|p| format!("{p}, {gates}, None")));
+    let decays: Vec<&str> = decays.iter().flatten().map(String::as_str).collect();
     let roles = [halves("vlstm_fw_roles", &places), halves("vlstm_fw_roles", &decays)].concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_steps.cu", &halves("vlstm_fw_steps", &one_place))

@@ -1,4 +1,5 @@
-//! Linear attention with a scalar decay by the walk of [`ROLES`]: the same kernel with other gates and no normaliser.
+//! Linear attention with a scalar decay, and mLSTMsig without a normaliser, by the walk of [`ROLES`]: the same kernel with other
+//! gates and no normaliser.
 
 use lab_device::{DType, Device, Instance, KernelSource, LaunchPromise};
 use lab_families::gdn::{self, Slots, sizes, sizes_of};
@@ -10,10 +11,11 @@ use lab_harness::{
 
 use crate::{ROLES, SIDE, blocks_of, kernels, panels, saved_words};
 
-/// A walk over chunks whose gates are decays, g, and which has no n.
+/// A walk over chunks whose weights are at most 1, or given, and which has no n.
 #[derive(Debug)]
 pub struct Linear {
     info: Info,
+    gates: &'static str,
 }
 
 static DIMS: [Dim; 6] = gdn::dims([
@@ -53,6 +55,20 @@ pub static DECAY: Linear = Linear {
             elements: &[(DType::F16, unit::F16), (DType::BF16, unit::BF16)],
         }],
     },
+    gates: "Decay",
+};
+
+/// Sigmoid gates, and no normaliser.
+pub static SIGMOID: Linear = Linear {
+    info: Info {
+        name: "v6_sigmoid",
+        family: &gdn::SIGMOID_FORWARD,
+        parent: Some("v5_decay"),
+        change: "gates as the vLSTM's, but a sigmoid for the input gate, made where they are scanned",
+        inputs: gdn::SIGMOID_INPUTS,
+        ..DECAY.info
+    },
+    gates: "Sigmoid",
 };
 
 impl Version for Linear {
@@ -107,10 +123,16 @@ impl Version for Linear {
         let slots = Slots::new(&mut plan, request);
         let (dims, dtype) = (&request.dims, request.dtype);
         let columns = ["DHQK", "DHHV"].map(|name| dims.get(name));
-        let forward = LinearForward { slots, dims, dtype, columns, scale, anchors: 0 };
+        let weighed = has_weights(request);
+        let forward = LinearForward { slots, dims, dtype, columns, scale, weighed, anchors: 0 };
         self.add_forward(&mut plan, kernels::PROMISE, forward)?;
         Ok(plan)
     }
+}
+
+/// Whether there are input gates, or weights.
+pub fn has_weights(request: &Request<'_>) -> bool {
+    ["w", "i"].iter().any(|name| request.has(name))
 }
 
 /// What the launch of a forward pass is made of.
@@ -126,6 +148,8 @@ pub struct LinearForward<'a> {
     pub columns: [usize; 2],
     /// s, above 0.
     pub scale: f64,
+    /// As [`has_weights`] says.
+    pub weighed: bool,
     /// For how many times a head has room for its state, as [`crate::ForBackward::anchors`].
     pub anchors: usize,
 }
@@ -143,8 +167,8 @@ impl Linear {
         _promise: LaunchPromise,
         forward: LinearForward<'_>,
     ) -> Result<Slot, Error> {
-        let LinearForward { slots, dims, dtype, columns, scale, anchors } = forward;
-        let Slots { q, k, v, g, h, first: (c0, given), last: (c_n, wanted), .. } = slots;
+        let LinearForward { slots, dims, dtype, columns, scale, weighed, anchors } = forward;
+        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted), .. } = slots;
         let sharing = gdn::group_of(dims)?;
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims);
         // The kernel has its logarithm.
@@ -152,8 +176,8 @@ impl Linear {
             return Err(Error::bad("--set scale", "a positive number, or 0", scale));
         }
         // What only n, m or a backward pass has, and what only packed sequences have.
-        let [i_gate, m_out, n_out, n0, m0, n_n, m_n, saved_n, slopes] =
-            [(); 9].map(|()| plan.scratch(DType::F32, 1));
+        let [m_out, n_out, n0, m0, n_n, m_n, saved_n, slopes] =
+            [(); 8].map(|()| plan.scratch(DType::F32, 1));
         let cu_seqlens = plan.scratch(DType::I32, 1);
         let instance = self.instance(dtype, columns);
         let saved = plan.scratch(DType::U32, saved_words(&instance, b * nh * anchors, dhhv, dtype));
@@ -163,7 +187,7 @@ impl Linear {
             .with(arguments![q: q.loaded_by(of_keys), k: k.loaded_by(of_keys)])
             .with(arguments![v: v.loaded_by(of_values), h: h.stored_by(of_values)])
             .with(arguments![f_gate: g, C0: c0, CN: c_n, given, wanted])
-            .with(arguments![i_gate, m_out, n_out, n0, m0, nN: n_n, mN: m_n])
+            .with(arguments![i_gate: beta, weighed, m_out, n_out, n0, m0, nN: n_n, mN: m_n])
             .with(arguments![saved, saved_n, slopes, anchors])
             .with(arguments![through_n: false, cu_seqlens, packed: false, heads: b * nh])
             .with(arguments![S: s, dhqk, dhhv, sharing, log2_scale: scale.log2(), eps: 0.0]);
@@ -177,7 +201,7 @@ impl Linear {
     fn instance(&self, dtype: DType, [dhqk, dhhv]: [usize; 2]) -> Instance {
         let fits = |i: &Instance| {
             i.has("T", dtype.cpp())
-                && i.has("GATES", "Decay")
+                && i.has("GATES", self.gates)
                 && dhqk <= i.size("KEY")
                 && (i.size("GROUPS") > 1 || dhhv <= SIDE)
         };

@@ -17,10 +17,10 @@ template <int KEY, int GROUPS> struct Registers {
     static constexpr int SCORES = FEW ? 104 : 112, SCAN = FEW ? 56 : 80;
 };
 
-// All of a block's shared memory: places for chunks, two for C̃ and what goes with it, and h on its way.
-template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
+// All of a block's shared memory: places for chunks, two for C̃ and what goes with it, and h on its way, by OUTS panels in turn.
+template <class T, int KEY, int GROUPS, int PLACES, int OUTS = 1> struct Shared {
     Place<T, KEY, GROUPS> places[PLACES];
-    T pairs[2][CHUNK * PANEL], out[GROUPS][CHUNK * PANEL];
+    T pairs[2][CHUNK * PANEL], out[OUTS][GROUPS][CHUNK * PANEL];
     float inverse[2][CHUNK];  // 1 / (n_i + eps)
     float4 room[State<T, KEY>::ROOM];
 };
@@ -58,8 +58,9 @@ template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, c
     using State = lab::State<T, KEY>;
     using Sum = KeySum<T, KEY, NORMALIZER>;
     using Scan = GateScan<SCANNERS, GATES, NORMALIZER>;
-    static constexpr int THREADS = (GROUPS + 2) * 128;
-    Shared<T, KEY, GROUPS, PLACES>& shared;
+    static constexpr int THREADS = (GROUPS + 2) * 128, OUTS = NORMALIZER::DIVIDES ? 1 : 2;
+    using Shared = lab::Shared<T, KEY, GROUPS, PLACES, OUTS>;
+    Shared& shared;
     Ring<PLACES>& places;
     Ring<2>& pairs;
     Sequence sequence;
@@ -83,6 +84,11 @@ template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, c
         Turn<PLACES> turn;
         Turn<2> pair;
         int column = value + group * PANEL;
+        auto store = [&](int first) {
+            Box box = sequence.box(column, first);
+            if constexpr (OUTS > 1) state.store_in_turn(shared.out[first / CHUNK % 2][group], h, box, group);
+            else state.store(shared.out[0][group], h, box, group);
+        };
         state.weigh();
         state.round();
         for (int first = from; first < to; first += CHUNK, turn.advance(), pair.advance()) {
@@ -91,7 +97,7 @@ template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, c
             places.wait_full(turn);
             state.multiply_by_state(place);
             // h of the chunk before leaves while the product is made.
-            if (first > from) state.store(shared.out[group], h, sequence.box(column, first - CHUNK), group);
+            if (first > from) store(first - CHUNK);
             state.take(place.z[group], place.alpha);
             state.scale(place.gates);
             pairs.wait_full(pair);
@@ -102,7 +108,7 @@ template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, c
             state.round();
             leave(places, turn);
         }
-        if (from < to) state.store(shared.out[group], h, sequence.box(column, (to - 1) / CHUNK * CHUNK), group);
+        if (from < to) store((to - 1) / CHUNK * CHUNK);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
     }
     // ANCHOR_END: state
