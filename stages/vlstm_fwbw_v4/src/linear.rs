@@ -203,8 +203,16 @@ impl Version for Linear {
         let weighed = has_weights(request);
         // As many panels of a state as the walks back take it to have.
         let columns = [room[0], SIDE * value_panels];
-        let forward =
-            LinearForward { slots: of_forward, dims, dtype, columns, scale, weighed, anchors };
+        let forward = LinearForward {
+            slots: of_forward,
+            dims,
+            dtype,
+            columns,
+            scale,
+            weighed,
+            together: 1,
+            anchors,
+        };
         let saved = self.forward.add_forward(&mut plan, kernels::PROMISE, forward)?;
 
         let ([dq, dk, dv], [dg, d_weight]) = (of_rows, of_gates);
