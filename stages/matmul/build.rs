@@ -60,6 +60,12 @@ fn main() {
         ]
     });
     let linear = linear.concat();
+    let turns = ["__half", "__nv_bfloat16"].map(|t| {
+        [(t, "ALONG_K, ALONG_K", 5), ("float", "ALONG_K, ALONG_K", 3), (t, "ALONG_K, ACROSS_K", 5)]
+            .map(|(out, lies, places)| {
+                format!("linear_turns<{t}, {out}, {lies}, 128, 128, 64, {places}, 16>")
+            })
+    });
     let mut plain = ["ALONG_K, ALONG_K", "ALONG_K, ACROSS_K", "ACROSS_K, ACROSS_K"]
         .map(|lies| format!("linear_plain<float, float, {lies}>"))
         .to_vec();
@@ -107,6 +113,8 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/linear.cu", &linear)
         .needs("sm_90a")
+        .kernel("kernels/linear_turns.cu", &turns.concat())
+        .needs("sm_90a")
         .kernel("kernels/linear_behind.cu", &behind)
         .needs("sm_90a")
         .kernel("kernels/linear_swiglu.cu", &halves("linear_swiglu", "128, 256, 64, 4, 16"))
@@ -115,6 +123,11 @@ fn main() {
         .kernel(
             "kernels/linear_swiglu_back.cu",
             &halves("linear_swiglu_back", "128, 256, 64, 3, 16"),
+        )
+        .needs("sm_90a")
+        .kernel(
+            "kernels/linear_swiglu_back_turns.cu",
+            &halves("linear_swiglu_back_turns", "128, 128, 64, 4, 16"),
         )
         .needs("sm_90a")
         .kernel("kernels/linear_plain.cu", &plain)

@@ -50,6 +50,9 @@ fn main() {
         [256, 512].into_iter().flat_map(capped).collect::<Vec<_>>()
     };
     let staged: Vec<String> = TYPES.into_iter().flat_map(staged).collect();
+    // 32 threads are the emulator's.
+    let kept = ["__half", "__nv_bfloat16"]
+        .map(|t| [32, 512].map(|threads| format!("cross_entropy_kept<{t}, {threads}, 13>")));
     let plain = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let sorting = ["count_tokens", "scan_counts", "place_rows", "order_rows", "join_pieces"];
     let clear = ["4", "1"].map(|n| format!("clear_unused<float, {n}>")).to_vec();
@@ -85,6 +88,9 @@ fn main() {
         .spills(4)
         .kernel("kernels/cross_entropy_staged.cu", &staged)
         .needs("sm_90")
+        .kernel("kernels/cross_entropy_kept.cu", &kept.concat())
+        .needs("sm_90")
+        .spills(4) // of f16
         .kernel("kernels/adamw.cu", &[squares, adamw].concat())
         .build();
 }

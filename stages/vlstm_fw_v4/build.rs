@@ -14,10 +14,21 @@ fn main() {
     let one_place = ["64, 1", "64, 2", "128, 2"];
     let segments =
         [halves("vlstm_fw_parts", &places), halves("vlstm_fw_segments", &places)].concat();
+    // Gates and normaliser: the vLSTM's by default.
+    let decays = ["64, 1, 4", "64, 2, 4", "128, 1, 4", "128, 2, 3"];
+    // Of heads that share keys two at once.
+    let of_gates = |gates: &str| {
+        let one = decays.map(|places| format!("{places}, {gates}, None"));
+        let two = ["64, 2, 4", "128, 2, 3"].map(|places| format!("{places}, {gates}, None, 2"));
+        [one.to_vec(), two.to_vec()].concat()
+    };
+    let decays = [of_gates("Decay"), of_gates("Sigmoid")].concat();
+    let decays: Vec<&str> = decays.iter().map(String::as_str).collect();
+    let roles = [halves("vlstm_fw_roles", &places), halves("vlstm_fw_roles", &decays)].concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_steps.cu", &halves("vlstm_fw_steps", &one_place))
         .needs("sm_90a")
-        .kernel("kernels/v1_roles.cu", &halves("vlstm_fw_roles", &places))
+        .kernel("kernels/v1_roles.cu", &roles)
         .needs("sm_90a")
         .spills(16)
         .kernel("kernels/v2_segments.cu", &segments)
@@ -25,7 +36,11 @@ fn main() {
         .spills(32)
         .kernel(
             "kernels/v4_wide.cu",
-            &[halves_of("vlstm_fw_gates"), halves("vlstm_fw_wide", &["256, 2"])].concat(),
+            &[
+                halves_of("vlstm_fw_gates"),
+                halves("vlstm_fw_wide", &["256, 2, false", "256, 2, true"]),
+            ]
+            .concat(),
         )
         .needs("sm_90a")
         .spills(64)

@@ -7,7 +7,11 @@ fn main() {
     };
     let gates = [
         vec!["vlstm_gate_sums<128>".to_owned()],
-        halves("vlstm_gate_weights", &["128, 1", "128, 4"]),
+        // Gates and normaliser: the vLSTM's by default.
+        halves(
+            "vlstm_gate_weights",
+            &["128, 1", "128, 4", "128, 1, Decay, None", "128, 1, Sigmoid, None"],
+        ),
         halves("vlstm_normaliser_gradient", &["128"]),
     ];
     // DHQK, DHHV. In the order of their room.
@@ -16,7 +20,12 @@ fn main() {
         let sizes: Vec<_> = sizes.iter().flat_map(both).collect();
         halves(name, &sizes.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let gradients = through("vlstm_gradients", &["64, 64", "128, 128", "128, 256"]);
+    let rooms = ["64, 64", "128, 128", "128, 256"];
+    let linear = ["64, 64", "128, 64", "128, 128", "128, 256"];
+    let linear = linear.map(|room| format!("{room}, false, None"));
+    let linear: Vec<&str> = linear.iter().map(String::as_str).collect();
+    let gradients =
+        [through("vlstm_gradients", &rooms), halves("vlstm_gradients", &linear)].concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/gates.cu", &gates.concat())
         .needs("sm_90a")
@@ -25,17 +34,23 @@ fn main() {
         .spills(172) // of those through n; in bf16 136
         .kernel("kernels/parts.cu", &through("vlstm_gradient_parts", &["64", "128"]))
         .needs("sm_90a")
-        .kernel(
-            "kernels/wide_states.cu",
-            &halves("vlstm_wide_states", &["256, 2, false", "256, 2, true"]),
-        )
+        .kernel("kernels/wide_states.cu", &halves("vlstm_wide_states", &["256, 2"]))
         .needs("sm_90a")
         .spills(136) // around the walk, of what begins and ends a state
         .kernel("kernels/wide_normaliser.cu", &halves("vlstm_wide_normaliser", &["256"]))
         .needs("sm_90a")
         .kernel("kernels/wide_gradients.cu", &halves("vlstm_wide_gradients", &["false", "true"]))
         .needs("sm_90a")
-        .kernel("kernels/forget.cu", &["vlstm_anchored_forget<128>"])
+        .kernel(
+            "kernels/forget.cu",
+            &[
+                "vlstm_anchored_forget<128>",
+                "vlstm_anchored_forget<128, Decay>",
+                "vlstm_anchored_forget<128, Sigmoid>",
+            ],
+        )
+        .needs("sm_90a")
+        .kernel("kernels/sum_heads.cu", &halves("vlstm_sum_heads", &["256"]))
         .needs("sm_90a")
         .build();
 }

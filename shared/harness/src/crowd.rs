@@ -5,7 +5,7 @@ use lab_device::{Buffer, Device, Error, Launch, Stream};
 use crate::device_checks::kernels;
 
 /// After so many cycles, a third of a second on an H200, a block goes unasked: what waits for it, and is waited for, ends then.
-const CYCLES: i64 = 600_000_000;
+pub const CYCLES: i64 = 600_000_000;
 
 /// Blocks that each hold a whole multiprocessor, on a stream of their own.
 #[derive(Debug)]
@@ -16,17 +16,13 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Lets them begin. What is launched in the device's own queue from now on runs beside them.
+    /// Lets them begin, for [`CYCLES`] or as many as are given. What is launched in the device's own queue from now on runs beside them.
     ///
     /// Nothing may be read or freed before [`Crowd::end`]: that waits for all streams.
     ///
     /// # Errors
     /// The driver's; no blocks.
-    pub fn begin(device: &Device, blocks: u32) -> Result<Self, Error> {
-        Self::for_cycles(device, blocks, CYCLES)
-    }
-
-    fn for_cycles(device: &Device, blocks: u32, cycles: i64) -> Result<Self, Error> {
+    pub fn begin(device: &Device, blocks: u32, cycles: i64) -> Result<Self, Error> {
         let kernel = device.kernel(&kernels::CROWD, "crowd")?;
         let mut stay = device.upload(&[1i32])?;
         let mut unasked = device.upload(&[0i32])?;
@@ -62,7 +58,7 @@ mod tests {
     #[test]
     fn who_is_not_told_goes_unasked() {
         let device = Device::emulator().unwrap();
-        assert!(!Crowd::for_cycles(&device, 2, 1000).unwrap().end().unwrap());
-        assert!(Crowd::begin(&device, 0).is_err());
+        assert!(!Crowd::begin(&device, 2, 1000).unwrap().end().unwrap());
+        assert!(Crowd::begin(&device, 0, CYCLES).is_err());
     }
 }

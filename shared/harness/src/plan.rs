@@ -25,7 +25,7 @@
 //! # }
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -176,6 +176,15 @@ impl Slot {
     pub(crate) fn range(self) -> Range<usize> {
         self.start..self.start + self.len
     }
+}
+
+/// In what pieces a slot is handed on as it is written: see [`Plan::add_when_written`].
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces {
+    /// Of a piece; they lie one behind the other from the slot's begin on.
+    pub elements: usize,
+    /// What a GPU sends of one.
+    pub bytes: usize,
 }
 
 /// An argument of a launch: a slot, or a number. Whether a kernel may write the slot, its own
@@ -1125,83 +1134,129 @@ impl Plan {
         Ok(Step::Together { communicator: Arc::clone(communicator), calls })
     }
 
-    /// Sums a slot over all ranks, in pieces of about so many elements each as soon as the steps from `first` on have written it for
-    /// the last time: the rest of them runs beside that. What no step has written is summed at the end.
+    /// Sums a slot over all ranks, in pieces, when the steps from `first` on have written them for the last time.
     ///
     /// # Errors
-    /// As [`Plan::together`]; pieces of no elements.
+    /// As [`Plan::together`] and [`Plan::add_when_written`].
     pub fn all_reduce_when_written(
         &mut self,
         communicator: &Arc<Communicator>,
         slot: Slot,
         first: usize,
-        piece: usize,
+        pieces: Pieces,
     ) -> Result<(), Error> {
-        self.all_reduce_prepared_when_written(communicator, slot, first, piece, |_, part| Ok(part))
+        self.add_when_written(slot, first, pieces, |plan, parts| {
+            let pairs: Vec<_> = parts.iter().map(|&part| (part, part)).collect();
+            plan.together(communicator, Collective::AllReduce, &pairs)
+        })
     }
 
-    /// The same of what `prepare` makes of each part, by launches that it adds and that stand before the part's sum: its rounding, into
-    /// another slot.
+    /// Adds what `add` makes of parts of a slot, such as their sums, each where the steps from `first` on have written it for the last
+    /// time: the rest of them runs beside that. A piece begins with the next launch that shares the device well, which is one of more
+    /// blocks than there are multiprocessors, or at once where no such launch will have room for it. What is left, and what no step has
+    /// written, comes at the end. Neighbours that begin together are one part.
     ///
     /// # Errors
-    /// As [`Plan::all_reduce_when_written`], and of `prepare`.
-    pub fn all_reduce_prepared_when_written(
+    /// Pieces of no elements; those of `add`.
+    pub fn add_when_written(
         &mut self,
-        communicator: &Arc<Communicator>,
         slot: Slot,
         first: usize,
-        piece: usize,
-        mut prepare: impl FnMut(&mut Self, Slot) -> Result<Slot, Error>,
+        pieces: Pieces,
+        mut add: impl FnMut(&mut Self, &[Slot]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if piece == 0 {
+        if pieces.elements == 0 {
             return Err(Error::bad("elements of a piece", "at least 1", 0));
         }
-        // From the last step to the first: the elements that it is the last to use.
-        let mut seen = Ranges::default();
-        let mut ready: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
-        for at in (first..self.steps.len()).rev() {
-            let mut new = Vec::new();
-            for Use { index, range, .. } in self.steps[at].elements() {
-                let range = range.start.max(slot.start)..range.end.min(slot.start + slot.len);
-                if index == slot.index && range.start < range.end {
-                    new.extend(seen.add(range));
-                }
-            }
-            if !new.is_empty() {
-                ready.push((at, new));
-            }
-        }
-        // In the order of the steps again; what is large enough goes at once, the rest when all is there.
-        let mut waiting = Ranges::default();
-        let mut sent = Ranges::default();
-        let mut insertions: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
-        for (at, ranges) in ready.into_iter().rev() {
-            ranges.into_iter().for_each(|range| drop(waiting.add(range)));
-            let large = waiting.take(|range| range.len() >= piece);
-            if !large.is_empty() {
-                large.iter().for_each(|range| drop(sent.add(range.clone())));
-                insertions.push((at + 1, large));
-            }
-        }
-        let rest = sent.add(slot.range());
-        if !rest.is_empty() {
-            insertions.push((self.steps.len(), rest));
-        }
         // The last first, so that places before stay what they are.
-        for (at, ranges) in insertions.into_iter().rev() {
+        for (at, ranges) in self.pieces_when_written(slot, first, pieces).into_iter().rev() {
             let end = self.steps.len();
-            let mut pairs = Vec::with_capacity(ranges.len());
-            for range in ranges {
-                let part = Slot { start: range.start, len: range.len(), ..slot };
-                let prepared = prepare(self, part)?;
-                pairs.push((prepared, prepared));
-            }
-            self.together(communicator, Collective::AllReduce, &pairs)?;
+            let part = |range: &Range<usize>| Slot { start: range.start, len: range.len(), ..slot };
+            let parts: Vec<Slot> = ranges.iter().map(part).collect();
+            add(self, &parts)?;
             let (steps, layers) = (self.steps.split_off(end), self.layers.split_off(end));
             self.steps.splice(at..at, steps);
             self.layers.splice(at..at, layers);
         }
         Ok(())
+    }
+
+    /// Before which step which parts of a slot are final, in the order of the steps.
+    fn pieces_when_written(
+        &self,
+        slot: Slot,
+        first: usize,
+        Pieces { elements: piece, bytes }: Pieces,
+    ) -> Vec<(usize, Vec<Range<usize>>)> {
+        // From the last step to the first: the elements that it is the last to use.
+        let mut seen = Ranges::default();
+        let mut ready: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
+        for at in (first..self.steps.len()).rev() {
+            for Use { index, range, .. } in self.steps[at].elements() {
+                let range = range.start.max(slot.start)..range.end.min(slot.start + slot.len);
+                if index == slot.index && range.start < range.end {
+                    ready.entry(at + 1).or_default().extend(seen.add(range));
+                }
+            }
+        }
+        let mut room: usize = (first..self.steps.len()).map(|at| self.room_beside(at, bytes)).sum();
+        // In the order of the steps again; what is a whole piece goes, the rest when all is there.
+        let (mut waiting, mut sent) = (Ranges::default(), Ranges::default());
+        let mut queue: VecDeque<Range<usize>> = VecDeque::new();
+        let mut insertions: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
+        for at in first..self.steps.len() {
+            ready.remove(&at).into_iter().flatten().for_each(|range| drop(waiting.add(range)));
+            for range in waiting.take(|range| range.len() >= piece) {
+                let whole =
+                    (range.start - slot.start).div_ceil(piece)..(range.end - slot.start) / piece;
+                let begin = |n: usize| slot.start + n * piece;
+                if whole.is_empty() {
+                    waiting.add(range);
+                    continue;
+                }
+                waiting.add(range.start..begin(whole.start));
+                waiting.add(begin(whole.end)..range.end);
+                sent.add(begin(whole.start)..begin(whole.end));
+                queue.extend(whole.map(|n| begin(n)..begin(n + 1)));
+            }
+            let own = self.room_beside(at, bytes);
+            room -= own;
+            let count = queue.len().min(own.max(queue.len().saturating_sub(room)));
+            if count > 0 {
+                let mut own = Ranges::default();
+                queue.drain(..count).for_each(|range| drop(own.add(range)));
+                insertions.push((at, own.take(|_| true)));
+            }
+        }
+        // With what was too small, and what nobody has written.
+        let mut rest = Ranges::default();
+        queue.into_iter().chain(sent.add(slot.range())).for_each(|range| drop(rest.add(range)));
+        let rest = rest.take(|_| true);
+        if !rest.is_empty() {
+            insertions.push((self.steps.len(), rest));
+        }
+        insertions
+    }
+
+    /// Beside how many transfers of so many bytes a launch can run: as many as may end before it does. One with at most a block for
+    /// each multiprocessor has room for none, as each of its blocks does a fixed share: those that begin when the transfer or the other
+    /// blocks have ended make it take up to twice its time.
+    fn room_beside(&self, step: usize, bytes: usize) -> usize {
+        /// Bytes that a GPU's memory moves while its links move one: of an H200 4 TB/s, and 284 GB/s in a sum.
+        const MEMORY_OF_LINKS: usize = 14;
+        let Step::Launch { launch, arguments, .. } = &self.steps[step] else { return 0 };
+        let blocks: u64 = launch.grid.iter().map(|n| u64::from(*n)).product();
+        if blocks <= u64::from(self.device.facts().multiprocessors) {
+            return 0;
+        }
+        // What it has by several arguments, it moves once.
+        let mut moved: BTreeMap<usize, Ranges> = BTreeMap::new();
+        for slot in arguments.iter().filter_map(|(argument, _)| argument.slot()) {
+            moved.entry(slot.index).or_default().add(slot.range());
+        }
+        let bytes_of =
+            |(index, ranges): (&usize, &Ranges)| ranges.len() * self.slots[*index].element.size();
+        moved.iter().map(bytes_of).sum::<usize>() / MEMORY_OF_LINKS / bytes.max(1)
     }
 
     /// The collectives of a run, in their order.

@@ -35,6 +35,11 @@ impl Ranges {
         new
     }
 
+    /// How many numbers there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(Range::len).sum()
+    }
+
     /// Takes out those ranges that `is_one` says.
     pub(crate) fn take(&mut self, is_one: impl Fn(&Range<usize>) -> bool) -> Vec<Range<usize>> {
         let (taken, kept) = self.0.drain(..).partition(is_one);
@@ -67,6 +72,7 @@ mod tests {
             }
             let all: Vec<usize> = ranges.0.iter().cloned().flatten().collect();
             assert_eq!(all, (0..NUMBERS).filter(|n| set[*n]).collect::<Vec<_>>());
+            assert_eq!(ranges.len(), set.iter().filter(|is_there| **is_there).count());
             let long = ranges.take(|range| range.len() > 5);
             assert!(long.iter().all(|range| range.len() > 5));
             assert!(ranges.0.iter().all(|range| range.len() <= 5));

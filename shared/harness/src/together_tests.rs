@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab_device::{Call, Collective, Communicator, DType, Device, Group, Launch, Mode};
 
 use crate::device_checks::kernels;
-use crate::plan::{Plan, Slot, Step};
+use crate::plan::{Pieces, Plan, Slot, Step};
 use crate::{Error, Tensor, arguments};
 
 const N: usize = 96;
@@ -112,6 +112,22 @@ fn what_is_used_before_its_end_is_found() {
     }
 }
 
+/// What a plan sums, between what it launches.
+fn steps_of(plan: &Plan) -> Vec<String> {
+    let name = |step: &Step| match step {
+        Step::Together { calls, .. } => {
+            calls.iter().map(|(call, ..)| call.of.clone()).collect::<Vec<_>>().join(" ")
+        }
+        _ => "add".into(),
+    };
+    plan.steps().iter().map(name).collect()
+}
+
+/// Of f32, each of which goes over the link once.
+fn pieces(elements: usize) -> Pieces {
+    Pieces { elements, bytes: 4 * elements }
+}
+
 /// The gradients of four layers, the last first: each piece goes as soon as nobody writes it any more.
 #[test]
 fn pieces_are_summed_as_soon_as_they_are_written() {
@@ -127,19 +143,9 @@ fn pieces_are_summed_as_soon_as_they_are_written() {
         add(&mut plan, x.part(0, N / 2), arena.part(2 * N + N / 2, N / 2))?;
         add(&mut plan, x, part(0))?;
         add(&mut plan, x, part(3))?; // Used twice, as a matrix for what comes in and goes out is.
-        plan.all_reduce_when_written(ranks, arena, first, N)?;
-        let steps: Vec<String> = plan
-            .steps()
-            .iter()
-            .map(|step| match step {
-                Step::Together { calls, .. } => {
-                    calls.iter().map(|(call, ..)| call.of.clone()).collect::<Vec<_>>().join(" ")
-                }
-                _ => "add".into(),
-            })
-            .collect();
+        plan.all_reduce_when_written(ranks, arena, first, pieces(N))?;
         assert_eq!(
-            steps,
+            steps_of(&plan),
             [
                 "add",
                 "add",
@@ -149,8 +155,7 @@ fn pieces_are_summed_as_soon_as_they_are_written() {
                 "add",
                 "arena[0..96]",
                 "add",
-                "arena[288..384]",
-                "arena[96..192]",
+                "arena[96..192] arena[288..384]",
             ]
         );
         assert_eq!(plan.waits().iter().filter(|waits| **waits).count(), 1, "at the end");
@@ -159,6 +164,52 @@ fn pieces_are_summed_as_soon_as_they_are_written() {
         let all = run.read(arena)?.values();
         assert_eq!([all[0], all[N], all[2 * N], all[3 * N]], [3.0, 0.0, 3.0, 9.0]);
         assert!((0..4).all(|n| all[n * N..][..N].iter().all(|v| *v == all[n * N])));
+        Ok(())
+    });
+    assert_eq!(outcomes, [Ok(()), Ok(())]);
+}
+
+/// A piece waits for a launch of many blocks that moves enough beside it; those for which none will come do not wait.
+#[test]
+fn pieces_are_summed_beside_what_shares_the_device() {
+    let outcomes = on_ranks(|device, ranks| {
+        let mut plan = Plan::new(device);
+        let x = plan.input("x", DType::F32, &[N]);
+        let arena = plan.state_of_zeros("arena", DType::F32, &[5 * N]);
+        let [from, to] =
+            ["from", "to"].map(|name| plan.state_of_zeros(name, DType::F32, &[14 * N]));
+        let kernel = device.kernel(&kernels::DEVICE, "add_to<float>")?;
+        let add_wide = |plan: &mut Plan, blocks| {
+            let all = arguments![x: from, out: to, n: to.len()];
+            plan.launch(&kernel, Launch::new(blocks, 128), all)
+        };
+        let blocks = device.facts().multiprocessors;
+        for part in [2, 3, 4] {
+            add(&mut plan, x, arena.part(part * N, N))?;
+        }
+        add_wide(&mut plan, blocks)?; // A block for each multiprocessor.
+        add_wide(&mut plan, blocks + 1)?; // It moves 28 parts: room for two.
+        for part in [0, 1] {
+            add(&mut plan, x, arena.part(part * N, N))?;
+        }
+        plan.all_reduce_when_written(ranks, arena, 0, pieces(N / 2))?;
+        let expected = [
+            "add",
+            "add",
+            "add",
+            "arena[192..288]",
+            "add",
+            "arena[288..480]",
+            "add",
+            "add",
+            "arena[0..96]",
+            "add",
+            "arena[96..192]",
+        ];
+        assert_eq!(steps_of(&plan), expected);
+        let mut run = plan.bind().upload("x", &values(1.0 + ranks.rank() as f32))?.finish()?;
+        run.run()?;
+        assert_eq!(run.read(arena)?.values(), [3.0; 5 * N]);
         Ok(())
     });
     assert_eq!(outcomes, [Ok(()), Ok(())]);
@@ -224,7 +275,7 @@ fn slots_that_no_collective_takes_are_refused() {
             &[(out.part(0, 8), out.part(0, 8)), (x.part(0, 8), out.part(7, 8))],
             apart,
         );
-        let error = plan.all_reduce_when_written(ranks, out, 0, 0).unwrap_err().to_string();
+        let error = plan.all_reduce_when_written(ranks, out, 0, pieces(0)).unwrap_err().to_string();
         assert_eq!(error, "elements of a piece: expected at least 1, got 0");
         assert!(plan.is_empty());
         plan.together(ranks, AllGather, &[(x, out)])?;

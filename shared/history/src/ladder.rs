@@ -295,9 +295,9 @@ mod tests {
         }
         assert!(texts.contains(&"peak 67"), "{texts:?}");
         // One path a line, and as many as there are dashes of the library's.
-        let purple = document.descendants().filter(|n| n.attribute("stroke") == Some("#9668BE"));
-        let dashes = document.descendants().filter(|n| n.attribute("stroke") == Some("#6E78DC"));
-        assert!(purple.count() == 2 && dashes.count() > 20, "{svg}");
+        let blue = document.descendants().filter(|n| n.attribute("stroke") == Some("#3884C8"));
+        let dashes = document.descendants().filter(|n| n.attribute("stroke") == Some("#D67A30"));
+        assert!(blue.count() == 2 && dashes.count() > 20, "{svg}");
         assert!(!texts.contains(&"cpu_naive (host time)"));
         // Numbers that are none would be drawn nowhere.
         assert!(!svg.contains("NaN"), "{svg}");

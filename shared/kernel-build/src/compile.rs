@@ -356,8 +356,8 @@ impl Tools<'_> {
 
 /// A kernel with the parameters of one function and the code of another.
 const THROUGH: &str = "namespace emu_through {
-template <auto F, auto G> struct Call;
-template <class... A, void (*F)(A...), auto G> struct Call<F, G> { static void call(A... a) { G(a...); } };
+template <class F, auto G> struct Call;
+template <class... A, auto G> struct Call<void (*)(A...), G> { static void call(A... a) { G(a...); } };
 }";
 
 /// The file that is compiled: the shim, the kernels, and the tables by which they are found.
@@ -398,7 +398,7 @@ fn wrapper_text<S: AsRef<str>>(
         let parameters = kernel.parameters.join(",");
         let function = match through {
             Some(through) => {
-                format!("::emu_through::Call<&{name}, &{}>::call", through.functions[n])
+                format!("::emu_through::Call<decltype(&{name}), &{}>::call", through.functions[n])
             }
             None => name.to_owned(),
         };

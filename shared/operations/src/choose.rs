@@ -20,6 +20,14 @@ pub enum Pass {
     DeltaGradients,
     /// One position of the gated delta rule, behind a state that is updated where it lies: of the family `gdn_step`.
     DeltaStep,
+    /// q, k, v, g and a state → h and a state: of the family `linear_fw`.
+    Linear,
+    /// The same and dh → all gradients: of the family `linear_fwbw`.
+    LinearGradients,
+    /// q, k, v, i, f and a state → h and a state, of sigmoid gates without a normaliser: of the family `sigmoid_fw`.
+    Sigmoid,
+    /// The same and dh → all gradients: of the family `sigmoid_fwbw`.
+    SigmoidGradients,
 }
 
 /// A version, and the stage that it is of.
@@ -78,13 +86,17 @@ fn candidates(family: &str, kind: DeviceKind) -> Vec<Candidate> {
 
 impl Pass {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 10] = [
         Self::Forward,
         Self::Gradients,
         Self::Step,
         Self::Delta,
         Self::DeltaGradients,
         Self::DeltaStep,
+        Self::Linear,
+        Self::LinearGradients,
+        Self::Sigmoid,
+        Self::SigmoidGradients,
     ];
 
     /// Its name, as other languages ask for it.
@@ -96,6 +108,10 @@ impl Pass {
             Self::Delta => "delta",
             Self::DeltaGradients => "delta_gradients",
             Self::DeltaStep => "delta_step",
+            Self::Linear => "linear",
+            Self::LinearGradients => "linear_gradients",
+            Self::Sigmoid => "sigmoid",
+            Self::SigmoidGradients => "sigmoid_gradients",
         }
     }
 
@@ -116,10 +132,14 @@ impl Pass {
             Self::Forward => ["vlstm_fw", "vlstm_fw_packed"],
             Self::Gradients => ["vlstm_fwbw", "vlstm_fwbw_packed"],
             Self::Step => ["vlstm_step", "vlstm_step_packed"],
-            // No version of the gated delta rule takes sequences of unlike lengths.
+            // No version of the gated delta rule or of linear attention takes sequences of unlike lengths.
             Self::Delta => ["gdn_fw", "gdn_fw_packed"],
             Self::DeltaGradients => ["gdn_fwbw", "gdn_fwbw_packed"],
             Self::DeltaStep => ["gdn_step", "gdn_step_packed"],
+            Self::Linear => ["linear_fw", "linear_fw_packed"],
+            Self::LinearGradients => ["linear_fwbw", "linear_fwbw_packed"],
+            Self::Sigmoid => ["sigmoid_fw", "sigmoid_fw_packed"],
+            Self::SigmoidGradients => ["sigmoid_fwbw", "sigmoid_fwbw_packed"],
         }
     }
 

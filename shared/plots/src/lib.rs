@@ -236,7 +236,9 @@ fn draw_curves(
         let label = format!("{name} {peak:.0}");
         root.draw(&Text::new(label, (left + 8, at + 10), text(12, HPos::Left)))?;
     }
-    for (curve, colour) in curves.iter().zip(SPECTRUM.iter().cycle()) {
+    // Neighbours of the spectrum are too alike for a few that are compared.
+    let colours: &'static [RGBColor] = if names_below { &COLOURS } else { &SPECTRUM };
+    for (curve, colour) in curves.iter().zip(colours.iter().cycle()) {
         let style = ShapeStyle::from(colour).stroke_width(2);
         let points: Vec<(i32, i32)> = curve.points.iter().map(|p| (x(p.0), y(p.1))).collect();
         for piece in pieces(&points, curve.dashed) {
@@ -246,7 +248,7 @@ fn draw_curves(
             root.draw(&Circle::new(point, 3, colour.filled()))?;
         }
     }
-    let named = labels(curves, SPECTRUM.iter(), y, (top, bottom));
+    let named = labels(curves, colours.iter(), y, (top, bottom));
     for (row, (at, curve, colour)) in named.into_iter().enumerate() {
         let (x, at) = match names_below {
             true => (left, bottom + NAMES + NAME_ROW * row as i32),

@@ -256,6 +256,8 @@ impl Call<'_> {
         };
         let across = if half_sums { format!("{across} | EMU_WGMMA_HALF_SUMS") } else { across };
         let across = if a == b { across } else { format!("{across} | EMU_WGMMA_B_OTHER") };
+        let across =
+            if self.text.is_module { format!("{across} | EMU_WGMMA_COMPILED") } else { across };
         Some(format!(
             "::emu::ptx::signs({}, {}); emu_wgmma(::emu::ptx::side_by_side<float>({{{sums}}}), {of_a}, {of_b}, {registers}, \
              {columns} | EMU_WGMMA_{of_type}, ({adds} ? EMU_WGMMA_ADDS : 0) | {across})",

@@ -90,7 +90,7 @@ def gated_delta_rule(
     elif q.dtype == torch.float64:
         o, last = recurrence(*tensors, scale)
     else:
-        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, version))
+        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, "delta", version))
     o = o if head_first else o.transpose(1, 2).contiguous()
     if not output_final_state:
         return o, None
@@ -187,17 +187,17 @@ def recurrence(q, k, v, g, beta, state, scale):
     return torch.stack(rows, 2) * (q.shape[3] ** -0.5 if scale is None else scale), state
 
 
-def _refuse_packed(cu_seqlens):
+def _refuse_packed(cu_seqlens, cell="the gated delta rule"):
     if cu_seqlens is not None:
         raise NotImplementedError(
-            "cu_seqlens: expected None, as no kernel of the gated delta rule takes packed sequences, got "
+            f"cu_seqlens: expected None, as no kernel of {cell} takes packed sequences, got "
             f"{type(cu_seqlens).__name__}: call it once for each sequence"
         )
 
 
 def _of_nothing(q, k, v, g, beta, state):
     """o and the state of no sequence, or of no position: no kernel is launched. All inputs have a gradient, zeros."""
-    o = v + sum(t.sum() for t in (q, k, g, beta)).to(v.dtype)
+    o = v + sum(t.sum() for t in (q, k, g, beta) if t is not None).to(v.dtype)
     return o, g.new_zeros((*v.shape[:2], q.shape[3], v.shape[3])) if state is None else state
 
 
@@ -251,9 +251,9 @@ def _check(*arguments):
     """Once for all calls of the same shapes, types and devices."""
     key = None
     if not torch.compiler.is_compiling():
-        *tensors, head_first, state_v_first = arguments
+        *tensors, head_first, state_v_first = arguments[:8]
         try:
-            key = ("gated delta", *[_api._facts(t) for t in tensors], bool(head_first), bool(state_v_first))
+            key = ("gated delta", *[_api._facts(t) for t in tensors], bool(head_first), bool(state_v_first), *arguments[8:])
         except AttributeError:  # no tensor
             key = None
     if key is None or not _api._is_known(key):
@@ -261,8 +261,8 @@ def _check(*arguments):
         _api._note(key)
 
 
-def _check_all(q, k, v, g, beta, state, head_first, state_v_first):
-    named = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "initial_state": state}
+def _check_all(q, k, v, g, beta, state, head_first, state_v_first, name_of_weight="beta", name_of_decay="g"):
+    named = {"q": q, "k": k, "v": v, name_of_decay: g, name_of_weight: beta, "initial_state": state}
     for name, tensor in named.items():
         if name != "initial_state" or tensor is not None:
             _api._check_tensor(name, tensor, q, _FLOATS)
@@ -275,7 +275,7 @@ def _check_all(q, k, v, g, beta, state, head_first, state_v_first):
     _api._check_shape("v", v, tuple(expected))
     if of_q[heads] == 0 or of_v[heads] % of_q[heads]:
         raise ValueError(f"v: expected a multiple of H = {of_q[heads]} heads, got HV = {of_v[heads]}")
-    for name, gate in (("g", g), ("beta", beta)):
+    for name, gate in ((name_of_decay, g), (name_of_weight, beta)):
         _api._check_shape(name, gate, tuple(expected[:3]))
     if state is not None:
         columns = (of_v[3], of_q[3]) if state_v_first else (of_q[3], of_v[3])

@@ -2,14 +2,15 @@
 
 import torch
 
-from vlstm import _api
+from vlstm import _api, _linear
 
 
 def mlstm_sig(
     q, k, v, i, f, c_initial=None, n_initial=None, m_initial=None, return_last_states=False, eps=1e-6, chunk_size=None,
     autocast_kernel_dtype=None, *, normalizer_grad="exact", version="auto", cu_seqlens=None, dtype_state=torch.float32,
+    normalize=True,
 ):
-    """The mLSTM with sigmoid gates over a sequence, normalised by at least 1.
+    """The mLSTM with sigmoid gates over a sequence, normalised by at least 1 or not at all.
 
     For position t of each head, with s = 1 / sqrt(DHQK):
 
@@ -18,7 +19,8 @@ def mlstm_sig(
         h_t = s C_t^T q_t / (max(|s n_t . q_t|, 1) + eps e^(m_t))
 
     m_t is the logarithm of the largest weight that a position up to t still has. From a state with m of at most 0, or from none, it
-    is at most 0, so that at most eps is added; mlstm_kernels adds eps itself. Its `normalize=False` is not supported.
+    is at most 0, so that at most eps is added; mlstm_kernels adds eps itself. With `normalize=False` h_t is s C_t^T q_t, and there is
+    neither n nor m: that is `linear_attention` with the logarithm of sigmoid(f) for g and sigmoid(i) for w.
 
     Source: Beck et al. 2025, arXiv 2503.14376.
 
@@ -27,14 +29,22 @@ def mlstm_sig(
         c_initial, n_initial, m_initial: the state before the first position, as this function returns it. One that carries no
             factor, such as mlstm_kernels', has m = 0.
         normalizer_grad: `exact` is the gradient of h as it stands; `constant` holds the normaliser constant, as mlstm_kernels does.
+        normalize: whether h is divided by a normaliser. Without one `n_initial` and `m_initial` are None, and eps and
+            normalizer_grad have nothing to say.
         All others: as of `mlstm`.
 
     Returns:
-        As `mlstm`. The state (c, n, m) stands for C = c exp(m) and n exp(m).
+        As `mlstm`. The state (c, n, m) stands for C = c exp(m) and n exp(m). With `normalize=False` the state is c alone.
 
     Raises:
-        As `mlstm`.
+        As `mlstm`, or, with `normalize=False`, as `linear_attention`.
     """
+    if not normalize:
+        for name, state in (("n_initial", n_initial), ("m_initial", m_initial)):
+            if state is not None:
+                raise ValueError(f"{name}: expected None with normalize=False, got {type(state).__name__}")
+        h, c = _linear.sigmoid_attention(q, k, v, i, f, c_initial, return_last_states, cu_seqlens, version)
+        return (h, c) if return_last_states else h
     return _api.mlstm(
         q, k, v, _logarithm(i), f, c_initial, n_initial, m_initial, return_last_states, eps, chunk_size, autocast_kernel_dtype,
         normalizer_grad=normalizer_grad, version=version, cu_seqlens=cu_seqlens, dtype_state=dtype_state,

@@ -7,6 +7,9 @@
 //!
 //! It is computed position by position. With D_t = exp(g_t) C_{t−1}, the state before the position writes, and
 //! u_t = β_t (v_t − D_tᵀ k_t), what it writes, C_t = D_t + k_t u_tᵀ.
+//!
+//! Where nothing is erased ([`Sizes::erases`]), u_t = β_t v_t: linear attention with a scalar decay, as RetNet (arXiv 2307.08621),
+//! simple GLA (arXiv 2312.06635) and Mamba-2's SSD (arXiv 2405.21060, with β_t = Δ_t) have it. What is 0 then is left out below.
 
 mod magnitudes;
 
@@ -29,6 +32,8 @@ pub struct Sizes {
     pub hv: usize,
     /// s.
     pub scale: f64,
+    /// Whether a key's old value is replaced, in part β_t: the delta rule. Else β_t is but the weight of what is written.
+    pub erases: bool,
 }
 
 /// The tensors, row-major: `q` and `k` \[heads / group, S, DHQK\], `v` \[heads, S, DHHV\], `g` and `beta` \[heads, S\].
@@ -42,7 +47,7 @@ pub struct Inputs<'a> {
     pub v: &'a [f64],
     /// The logarithms of what each position keeps of the state.
     pub g: &'a [f64],
-    /// How much of a key's old value each position replaces.
+    /// How much of a key's old value each position replaces, or how much it writes.
     pub beta: &'a [f64],
     /// The state before the first position, \[heads, DHQK, DHHV\]; none is one of zeros.
     pub c0: Option<&'a [f64]>,
@@ -93,6 +98,7 @@ struct Position<'a> {
     v: &'a [f64],
     kept: f64,
     beta: f64,
+    erases: bool,
 }
 
 impl<'a> Head<'a> {
@@ -118,6 +124,7 @@ impl<'a> Head<'a> {
             v: &self.v[t * hv..][..hv],
             kept: self.g[t].exp(),
             beta: self.beta[t],
+            erases: self.sizes.erases,
         }
     }
 }
@@ -130,8 +137,12 @@ impl Position<'_> {
 
     /// u_t of D_t.
     fn written(&self, d: &[f64]) -> Vec<f64> {
-        let read = times(self.k, d, self.v.len());
-        self.v.iter().zip(read).map(|(v, read)| self.beta * (v - read)).collect()
+        self.v.iter().zip(self.read(d)).map(|(v, read)| self.beta * (v - read)).collect()
+    }
+
+    /// D_tᵀ k_t, the value that is replaced.
+    fn read(&self, d: &[f64]) -> Vec<f64> {
+        if self.erases { times(self.k, d, self.v.len()) } else { vec![0.0; self.v.len()] }
     }
 }
 
@@ -207,8 +218,9 @@ fn first_state(inputs: Inputs<'_>, sizes: Sizes, n: usize) -> Vec<f64> {
 ///     beta: &[1.0, 0.5],
 ///     c0: None,
 /// };
-/// let sizes = Sizes { heads: 1, group: 1, positions: 2, qk: 1, hv: 1, scale: 1.0 };
+/// let sizes = Sizes { heads: 1, group: 1, positions: 2, qk: 1, hv: 1, scale: 1.0, erases: true };
 /// assert_eq!(forward(inputs, sizes).h, [4.0, 6.0]);
+/// assert_eq!(forward(inputs, Sizes { erases: false, ..sizes }).h, [4.0, 8.0]);
 /// ```
 ///
 /// # Panics
@@ -303,22 +315,25 @@ fn backward_of_head(head: &Head<'_>, mut c: Vec<f64>, dh: &[f64], mut dc: Vec<f6
             }
         });
         for (t, (d, u)) in before.into_iter().enumerate().rev().map(|(n, x)| (from + n, x)) {
-            let Position { q, k, v, kept, beta } = head.at(t);
+            let position = head.at(t);
+            let Position { q, k, v, kept, beta, erases } = position;
             let dh = &dh[t * hv..][..hv];
             let scaled: Vec<f64> = dh.iter().map(|x| scale * x).collect();
             add_product(&mut dc, q, &scaled);
             let du = times(k, &dc, hv);
             let dv: Vec<f64> = du.iter().map(|x| beta * x).collect();
-            let read = times(k, &d, hv);
+            let read = position.read(&d);
             all.beta[t] = (0..hv).map(|c| du[c] * (v[c] - read[c])).sum();
             let of_u = dot(&u, &scaled);
             for r in 0..qk {
                 let (d, dc) = (&d[r * hv..][..hv], &dc[r * hv..][..hv]);
                 all.q[t * qk + r] = dot(d, &scaled) + k[r] * of_u;
-                all.k[t * qk + r] = dot(dc, &u) - dot(d, &dv);
+                all.k[t * qk + r] = dot(dc, &u) - if erases { dot(d, &dv) } else { 0.0 };
             }
-            let minus: Vec<f64> = dv.iter().map(|x| -x).collect();
-            add_product(&mut dc, k, &minus);
+            if erases {
+                let minus: Vec<f64> = dv.iter().map(|x| -x).collect();
+                add_product(&mut dc, k, &minus);
+            }
             all.g[t] = dot(&d, &dc);
             dc.iter_mut().for_each(|dc| *dc *= kept);
             all.v[t * hv..][..hv].copy_from_slice(&dv);

@@ -7,6 +7,7 @@ pub mod lstm;
 pub mod matmul;
 pub mod mlp;
 pub mod ngrams;
+mod off;
 pub mod passes;
 pub mod playg;
 pub mod qkv;

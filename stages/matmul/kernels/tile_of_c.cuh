@@ -85,7 +85,13 @@ template <class T, int BM, int BN> struct TileOfC {
     // By a warpgroup that multiplies: each two neighbours of its sums become f(sums, numbers of their columns, what is to be
     // added to them).
     template <class F> __device__ __forceinline__ void exchange(const float (&sum)[BN / 2], bool adds, F f) {
-        int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+        exchange(sum, adds, f, threadIdx.x / 128);
+        parity ^= 1;
+    }
+    // The same of 64 rows, those of `group`, of several that a warpgroup has: the phase goes on behind the last.
+    template <class F>
+    __device__ __forceinline__ void exchange(const float (&sum)[BN / 2], bool adds, F f, int group) {
+        int lane = threadIdx.x % 32;
         mbarrier_wait(&barriers.ready[group], parity);
         // A panel at a time: its loads first, for none may pass a store before it, and each would wait alone.
         constexpr int PAIRS = PANEL / 4;
@@ -106,7 +112,6 @@ template <class T, int BM, int BN> struct TileOfC {
         }
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         mbarrier_arrive(&barriers.written[group]);  // each lane, for what it has written, and read of the columns' numbers
-        parity ^= 1;
     }
     // ANCHOR_END: exchange
 

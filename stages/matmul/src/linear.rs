@@ -154,10 +154,8 @@ impl Product {
         if self.is_plain(plan.device())? {
             return self.add_plain(plan);
         }
-        let Self { dtype, out, sizes: [g, m, n, k], lies: [a_lies, b_lies], .. } = *self;
         let device = plan.device();
-        let multiprocessors = device.facts().multiprocessors as usize;
-        let best = self.columns(multiprocessors);
+        let best = self.columns(device.facts().multiprocessors as usize);
         if best == WIDE && self.is_bare() {
             return self.add_behind(plan);
         }
@@ -166,14 +164,47 @@ impl Product {
         // The emulator has the tiles that the build script lists, a GPU's are compiled as they are asked for.
         let other =
             || listed(NARROW + WIDE - best).filter(|_| device.kind() == DeviceKind::Emulator);
-        let (kernel, wide) = match listed(best).or_else(other) {
-            Some(instance) => (device.load(instance)?, instance.size("BN")),
+        let wide = listed(best).or_else(other).map_or(best, |instance| instance.size("BN"));
+        self.add_tiles(plan, source, "linear", (&self.name(wide), wide))
+    }
+
+    /// Adds the launch by `kernels/linear_turns.cu`, whatever stands behind the product.
+    ///
+    /// # Errors
+    /// As [`Product::add`].
+    pub(crate) fn add_in_turns(&self, plan: &mut Plan) -> Result<(), Error> {
+        self.check()?;
+        if self.is_plain(plan.device())? {
+            return self.add_plain(plan);
+        }
+        let [t, out] = [self.dtype, self.out].map(DType::cpp);
+        let [a, b] = self.lies.map(Lies::cpp);
+        // As many as there is room for beside two tiles of C.
+        let places = if self.out == DType::F32 { 3 } else { 5 };
+        let name =
+            format!("linear_turns<{t}, {out}, {a}, {b}, 128, {NARROW}, {DEEP}, {places}, 16>");
+        self.add_tiles(plan, &kernels::LINEAR_TURNS, "linear_turns", (&name, NARROW))
+    }
+
+    /// The launch of an instantiation, by its name, whose tiles are so wide.
+    fn add_tiles(
+        &self,
+        plan: &mut Plan,
+        source: &'static KernelSource,
+        kernel: &str,
+        (name, wide): (&str, usize),
+    ) -> Result<(), Error> {
+        let Self { dtype, out, sizes: [g, m, n, k], lies: [a_lies, b_lies], .. } = *self;
+        let device = plan.device();
+        let kernel = match source.instances(kernel).find(|i| i.name() == name) {
+            Some(instance) => device.load(instance)?,
             None => {
                 let types = |i: &Instance| i.has("T", dtype.cpp()) && i.has("OUT", out.cpp());
-                let like = source.instances("linear").find(types).expect("of all types");
-                (device.instantiate(source, &self.name(best), like.name())?, best)
+                let like = source.instances(kernel).find(types).expect("of all types");
+                device.instantiate(source, name, like.name())?
             }
         };
+        let multiprocessors = device.facts().multiprocessors as usize;
         let all = m.div_ceil(128) * n.div_ceil(wide) * g;
         let launch = kernel.grid([all.min(multiprocessors) as u32, 1, 1])?;
         let bias = self.bias.unwrap_or_else(|| plan.zeros(dtype, n));
@@ -354,10 +385,24 @@ impl Product {
 
 /// The layer as a version.
 #[derive(Debug)]
-pub struct Linear;
+pub struct Linear {
+    info: &'static Info,
+    in_turns: bool,
+}
 
 /// A linear layer with all that stands behind it.
-pub static LINEAR: Linear = Linear;
+pub static LINEAR: Linear = Linear { info: &INFO, in_turns: false };
+
+/// The same by two warpgroups that take turns.
+pub static LINEAR_TURNS: Linear = Linear { info: &TURNS, in_turns: true };
+
+static TURNS: Info = Info {
+    name: "linear_turns",
+    parent: Some("linear"),
+    change: "a tile a warpgroup: one multiplies while the other ends its tile",
+    dtypes: &[DType::BF16, DType::F16],
+    ..INFO
+};
 
 static INFO: Info = Info {
     stage: "matmul",
@@ -497,7 +542,7 @@ impl Family for Layer {
 
 impl Version for Linear {
     fn info(&self) -> &Info {
-        &INFO
+        self.info
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -508,17 +553,22 @@ impl Version for Linear {
             [1, 300, 264, 200],
             [2, 70, 136, 72],
             [1, 129, 1032, 8],
+            // More steps than a ring has places, several tiles of a block.
+            [1, 700, 264, 456],
         ];
         all.map(|[g, m, n, k]| Dims::new([("G", g), ("M", m), ("N", n), ("K", k)])).to_vec()
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
+        if self.in_turns {
+            return vec![&kernels::LINEAR_TURNS, &kernels::LINEAR_PLAIN];
+        }
         vec![&kernels::LINEAR, &kernels::LINEAR_BEHIND, &kernels::LINEAR_PLAIN]
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let [g, m, n, k] = sizes(&request.dims);
-        let out = out(request.dtype, &INFO, request.options());
+        let out = out(request.dtype, self.info, request.options());
         let mut plan = Plan::new(device);
         let [a, b] = request.inputs(&mut plan, ["x", "weight"]);
         let [bias, added] = ["bias", "residual"]
@@ -533,21 +583,25 @@ impl Version for Linear {
         let c = plan.output("y", out, &shape);
         let scale = request.number("scale") as f32;
         // One matrix of all rows: W is the same for all.
-        Product {
+        let product = Product {
             dtype: request.dtype,
             out,
             sizes: [1, g * m, n, k],
             lies: [Lies::AlongK, Lies::AlongK],
             scale,
-            activation: activation(&INFO, request.options()),
+            activation: activation(self.info, request.options()),
             a,
             b,
             bias,
             added,
             c,
             accumulates: false,
+        };
+        if self.in_turns {
+            product.add_in_turns(&mut plan)?;
+        } else {
+            product.add(&mut plan)?;
         }
-        .add(&mut plan)?;
         Ok(plan)
     }
 }

@@ -142,7 +142,7 @@ pub(crate) fn gradients_of_a_layer_add_up(device: &Device) {
 }
 
 /// y = x Wᵀ and dx = dy W alone, several tiles a block, of fewer steps than a tile has panels and of more: what linear.cu makes of
-/// them where zeros are added, to the bit, in any order of blocks and copies.
+/// them where zeros are added, and linear_turns.cu, to the bit, in any order of blocks and copies.
 pub(crate) fn bare_products_have_the_same_bits(device: &Device) {
     if !runs_on(device) {
         return;
@@ -162,7 +162,8 @@ pub(crate) fn bare_products_have_the_same_bits(device: &Device) {
             let [a_slot, b_slot] =
                 [("a", &a), ("b", &b)].map(|(name, t)| plan.input(name, dtype, &t.shape));
             let zeros = plan.zeros(dtype, rows * n);
-            let [bare, added] = ["bare", "added"].map(|name| plan.output(name, dtype, &[rows, n]));
+            let [bare, added, in_turns] =
+                ["bare", "added", "in turns"].map(|name| plan.output(name, dtype, &[rows, n]));
             let product = Product {
                 dtype,
                 out: dtype,
@@ -181,11 +182,15 @@ pub(crate) fn bare_products_have_the_same_bits(device: &Device) {
             let first = plan.kernels()[0].name().to_owned();
             assert!(first.starts_with("linear_behind"), "{first}");
             Product { added: Some(zeros), c: added, ..product }.add(&mut plan).unwrap();
+            let turned = Product { added: Some(zeros), c: in_turns, ..product };
+            turned.add_in_turns(&mut plan).unwrap();
             let binder = plan.bind().upload("a", &a).unwrap().upload("b", &b).unwrap();
             let mut bound = binder.finish().unwrap();
             bound.run().unwrap();
-            let [bare, added] = [bare, added].map(|slot| bound.read(slot).unwrap().values());
+            let [bare, added, in_turns] =
+                [bare, added, in_turns].map(|slot| bound.read(slot).unwrap().values());
             assert_eq!(bare, added, "{dtype}, {lies:?}, K = {k}");
+            assert_eq!(bare, in_turns, "{dtype}, {lies:?}, K = {k}, in turns");
         }
     }
 }

@@ -11,7 +11,8 @@
 //
 // Work split: a block rows of one head (blockIdx.y), LANES threads a row of D. The statistics are taken again
 // on the way back, from the registers: nothing is kept but h and o. Lanes keep the sums of dw: one partial row
-// a block.
+// a block. All loads of a row are under way before its first sum, and on the way back those of the next row, too:
+// for a row's sums and roots take as long as its way from memory.
 //
 // h, dh: [B, NH, S, D] or [B, S, NH, D], by the strides in `h_batch`, `h_position`, `h_head`; out, dout:
 // [B S, NH D]; ogate, dogate: the same, with rows `ogate_stride` and `dogate_stride` apart; weight: [NH D];
@@ -22,22 +23,24 @@
 
 using namespace lab;
 
-// Where h of a row b S + s begins.
+// Where h of a row b S + s begins. A division takes some forty instructions: where positions lie one behind the other over all
+// of the batch, as in [B, S, NH, D], there is none.
 __device__ __forceinline__ long long head_of_row(int row, int positions, long long batch, long long position,
                                                  long long head) {
+    if (batch == positions * position) return row * position + blockIdx.y * head;
     return row / positions * batch + row % positions * position + blockIdx.y * head;
 }
 
 // h becomes n; returns r.
 template <int LANES, class Row> __device__ __forceinline__ float normalize(Row& h, int inside, int width, float eps) {
-    float mean = 0, squares = 0;
+    float mean = 0, squares = 0, part = 1.0f / width;
     Row::for_each_cell(inside, [&](int p, int i) { mean += h.v[p][i]; });
-    mean = sum_of_lanes<LANES>(mean) / width;
+    mean = sum_of_lanes<LANES>(mean) * part;
     Row::for_each_cell(inside, [&](int p, int i) {
         h.v[p][i] -= mean;
         squares += h.v[p][i] * h.v[p][i];
     });
-    float scale = 1.0f / sqrtf(sum_of_lanes<LANES>(squares) / width + eps);
+    float scale = 1.0f / sqrtf(sum_of_lanes<LANES>(squares) * part + eps);
     Row::for_each_cell(inside, [&](int p, int i) { h.v[p][i] *= scale; });
     return scale;
 }
@@ -48,15 +51,16 @@ __global__ void __launch_bounds__(PASS_THREADS)
     head_norm(const T* h, const T* ogate, const T* __restrict__ weight,
               T* __restrict__ out, int rows, int positions, int heads, int width, long long h_batch,
               long long h_position, long long h_head, long long ogate_stride, float eps) {
+    using Asked = Coming<T, LANES, PACKS, N>;
     using Row = Strip<T, LANES, PACKS, N>;
     griddep_wait();               // h is what the launch before writes
     griddep_launch_dependents();  // a product behind this may ask for its weights
     int r = blockIdx.x * Row::ROWS + Row::row(), inside = r < rows ? width : 0, first = blockIdx.y * width;
-    Row n, o, w;
-    n.load(h + head_of_row(r, positions, h_batch, h_position, h_head), inside);
-    o.load(ogate + r * ogate_stride + first, inside);
-    w.load(weight + first, inside);
+    Asked coming_h(h + head_of_row(r, positions, h_batch, h_position, h_head), inside);
+    Asked coming_o(ogate + r * ogate_stride + first, inside), coming_w(weight + first, inside);
+    Row n = coming_h.arrived();
     normalize<LANES>(n, inside, width, eps);
+    Row o = coming_o.arrived(), w = coming_w.arrived();
     Row::for_each_cell(inside, [&](int p, int i) { n.v[p][i] *= quick_sigmoid(o.v[p][i]) * w.v[p][i]; });
     n.store(out + r * 1ll * heads * width + first, inside);
 }
@@ -64,24 +68,35 @@ __global__ void __launch_bounds__(PASS_THREADS)
 
 // ANCHOR: backward
 template <class T, int LANES, int PACKS, int N>
-__global__ void __launch_bounds__(PASS_THREADS)
+__global__ void __launch_bounds__(PASS_THREADS, sizeof(T) == 4 ? 1 : 2)
     head_norm_back(const T* __restrict__ dout, const T* __restrict__ h, const T* __restrict__ ogate,
                    const T* __restrict__ weight, T* __restrict__ dh, T* __restrict__ dogate,
                    float* __restrict__ partial, int rows, int positions, int heads, int width,
                    long long h_batch, long long h_position, long long h_head, long long ogate_stride,
                    long long dogate_stride, float eps) {
+    using Asked = Coming<T, LANES, PACKS, N>;
     using Row = Strip<T, LANES, PACKS, N>;
     int first = blockIdx.y * width;
     float dw[PACKS][N] = {};
-    for (int r0 = blockIdx.x * Row::ROWS; r0 < rows; r0 += gridDim.x * Row::ROWS) {
-        int r = r0 + Row::row(), inside = r < rows ? width : 0;
-        long long h_at = head_of_row(r, positions, h_batch, h_position, h_head);
-        Row n, o, e, w;
-        n.load(h + h_at, inside);
-        e.load(dout + r * 1ll * heads * width + first, inside);
-        o.load(ogate + r * ogate_stride + first, inside);
-        w.load(weight + first, inside);
+    struct Rows {
+        Asked h, dout, ogate;
+    };
+    auto ask = [&](int r) {
+        int inside = r < rows ? width : 0;
+        return Rows{{h + head_of_row(r, positions, h_batch, h_position, h_head), inside},
+                    {dout + r * 1ll * heads * width + first, inside},
+                    {ogate + r * ogate_stride + first, inside}};
+    };
+    int r = blockIdx.x * Row::ROWS + Row::row(), stride = gridDim.x * Row::ROWS;
+    Asked coming_w(weight + first, width);
+    Rows next = ask(r);
+    for (int r0 = blockIdx.x * Row::ROWS; r0 < rows; r0 += stride, r += stride) {
+        int inside = r < rows ? width : 0;
+        Rows now = next;
+        next = ask(r + stride);
+        Row n = now.h.arrived();
         float scale = normalize<LANES>(n, inside, width, eps);
+        Row e = now.dout.arrived(), o = now.ogate.arrived(), w = coming_w.arrived();
 
         float dot = 0, total = 0;
         Row::for_each_cell(inside, [&](int p, int i) {
@@ -93,12 +108,13 @@ __global__ void __launch_bounds__(PASS_THREADS)
             total += e.v[p][i];
         });
         o.store(dogate + r * dogate_stride + first, inside);
-        dot = sum_of_lanes<LANES>(dot) / width;
-        total = sum_of_lanes<LANES>(total) / width;
+        float part = 1.0f / width;
+        dot = sum_of_lanes<LANES>(dot) * part;
+        total = sum_of_lanes<LANES>(total) * part;
         Row::for_each_cell(inside, [&](int p, int i) {
             e.v[p][i] = scale * (e.v[p][i] - total - n.v[p][i] * dot);
         });
-        e.store(dh + h_at, inside);
+        e.store(dh + (now.h.row - h), inside);
     }
     store_block_sums<LANES>(dw, partial + (blockIdx.x * 1ll * heads + blockIdx.y) * width, width);
 }

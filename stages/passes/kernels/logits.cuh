@@ -1,5 +1,6 @@
 // A row of logits: the cap, sums of exponentials, and where its columns lie. The equations: cross_entropy.cu.
 #pragma once
+#include "lab/ptx/max_u16x2.cuh"
 #include "lab/quick.cuh"
 #include "strip.cuh"
 
@@ -11,9 +12,10 @@ constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f, LOWEST = -3.40282347e38
 // z of logits, and exponentials of it. Where all of a pack are within half of the cap, tanh(y) / y is a polynomial in y², off by
 // 6e-8 of itself: six instructions, where a power and a reciprocal would keep the special function units busy for eight.
 template <class T, bool CAPPED> struct Cap {
-    float cap, inverse, a[4];  // times log₂ e
+    float cap, inverse, of_square, a[4];  // times log₂ e
 
-    __device__ __forceinline__ explicit Cap(float cap) : cap(cap), inverse(1.0f / cap) {
+    __device__ __forceinline__ explicit Cap(float cap)
+        : cap(cap), inverse(1.0f / cap), of_square(inverse * inverse * (LN2 * LN2)) {
         constexpr float OF_Y[4] = {-0.33333311f, 0.13330476f, -0.053387111f, 0.017988744f};
         float power = LOG2E;
 #pragma unroll
@@ -40,11 +42,53 @@ template <class T, bool CAPPED> struct Cap {
         return are_small(cells) ? x + x * w * LN2 * series(w) : tangent(x);
     }
 
+    // The same of halves as they lie in memory: without its sign a half is the larger, the larger its bits are. A NaN is not small.
+    __device__ __forceinline__ bool are_small(const Raw<T>& raw) const {
+        unsigned words[4], half = __float_as_uint(0.5f * cap) >> 16;
+        if constexpr (is_f16<T>) half = __half_as_ushort(__float2half(0.5f * cap));
+        half *= 0x10001;  // in both halves of a word
+        memcpy(words, &raw.bytes, 16);
+        unsigned largest = words[0] & 0x7fff7fff;
+#pragma unroll
+        for (int i = 1; i < 4; ++i) largest = larger_u16_pair(largest, words[i] & 0x7fff7fff);
+        return larger_u16_pair(largest, half) == half;
+    }
+    // e_i = exp(z_i) (1 − (z_i / cap)²) of a pack, and Σ exp z_i on top of `sum`: no exponent is beyond 40 log₂ e.
+    template <int N> __device__ __forceinline__ void weigh(float (&e)[N], const Raw<T>& raw, float& sum) const {
+        float x[N];
+        cells_of(x, raw);
+        weigh(e, x, are_small(raw), sum);
+    }
+    __device__ __forceinline__ void weigh(float (&e)[1], float x, float& sum) const {
+        float cells[1] = {x};
+        weigh(e, cells, are_small(cells), sum);
+    }
+    template <int N>
+    __device__ __forceinline__ void weigh(float (&e)[N], const float (&x)[N], bool is_small, float& sum) const {
+        float z[N];  // times log₂ e
+        if (is_small) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+                float w = x[i] * x[i];
+                z[i] = x[i] * fmaf(w, series(w), LOG2E);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; ++i) z[i] = tangent(x[i]) * LOG2E;
+        }
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            float power = power_of_two(z[i]);
+            sum += power;
+            e[i] = power * fmaf(z[i] * -of_square, z[i], 1.0f);
+        }
+    }
+
     // f(i, exp(z_i − offset), (z_i / cap)²). With a cap both are small, and z log₂ e − offset log₂ e is one instruction; else the
     // difference comes first: it is exact where z is the maximum, however large.
     template <int N, class F>
     __device__ __forceinline__ void for_each_power(const float (&x)[N], float offset, F f) const {
-        float by = offset * LOG2E, of_square = inverse * inverse * (LN2 * LN2);
+        float by = offset * LOG2E;
         if constexpr (!CAPPED) {
 #pragma unroll
             for (int i = 0; i < N; ++i) f(i, power_of_two((x[i] - offset) * LOG2E), 0.0f);
@@ -116,21 +160,14 @@ template <class T, bool CAPPED> struct Gradient {
     }
 };
 
-// A pack that waits in registers, as numbers.
-template <int N, class T> __device__ __forceinline__ void cells_of(float (&cells)[N], const Raw<T>& raw) {
-    if constexpr (N > 1) {
-        Pack<T> pack = in_math(raw);
-#pragma unroll
-        for (int i = 0; i < N; ++i) cells[i] = pack.v[i];
-    }
-}
-
 // Where a row's logits lie: whole packs, N columns each, then fewer than N single ones, and padding.
 template <int THREADS, int N> struct Columns {
     int packs;
     __device__ __forceinline__ explicit Columns(int vocabulary) : packs(vocabulary / N) {}
     __device__ __forceinline__ static int pack(int p) { return p * THREADS + threadIdx.x; }
     __device__ __forceinline__ int single() const { return packs * N + threadIdx.x; }
+    // The thread of a column.
+    __device__ __forceinline__ int owner(int c) const { return (c < packs * N ? c / N : c - packs * N) % THREADS; }
 };
 
 }  // namespace lab

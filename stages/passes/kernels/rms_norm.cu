@@ -24,16 +24,17 @@ __global__ void __launch_bounds__(PASS_THREADS)
     rms_norm(const T* x, const T* added, const T* __restrict__ weight,
              T* __restrict__ sum, T* __restrict__ y, float* __restrict__ rstd, long long rows, int width,
              float eps, bool has_added, bool centered) {
+    using Asked = Coming<T, LANES, PACKS, N>;
     using Row = Strip<T, LANES, PACKS, N>;
     griddep_wait();               // x is what the launch before writes
     griddep_launch_dependents();  // a product behind this may ask for its weights
     long long r = blockIdx.x * 1ll * Row::ROWS + Row::row(), at = r * width;
     int inside = r < rows ? width : 0;
-    Row s;
-    s.load(x + at, inside);
+    // All loads are under way before the first sum.
+    Asked coming_x(x + at, inside), coming_added(added + at, has_added ? inside : 0), coming_w(weight, inside);
+    Row s = coming_x.arrived();
     if (has_added) {
-        Row a;
-        a.load(added + at, inside);
+        Row a = coming_added.arrived();
         // The norm is that of the stream as it is stored: the way back reads no other.
         Row::for_each_cell(inside, [&](int p, int i) { s.v[p][i] = to_math(from_math<T>(s.v[p][i] + a.v[p][i])); });
         s.store(sum + at, inside);
@@ -52,8 +53,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     float scale = 1.0f / sqrtf(sum_of_lanes<LANES>(squares) / width + eps);
     if (threadIdx.x % LANES == 0 && inside) rstd[r] = scale;
 
-    Row w;
-    w.load(weight, inside);
+    Row w = coming_w.arrived();
     Row::for_each_cell(inside, [&](int p, int i) { s.v[p][i] *= scale * w.v[p][i]; });
     s.store(y + at, inside);
 }

@@ -11,31 +11,47 @@ namespace lab {
 
 constexpr int PASS_THREADS = 256;
 
+// A pack that waits in registers, as numbers.
+template <int N, class T> __device__ __forceinline__ void cells_of(float (&cells)[N], const Raw<T>& raw) {
+    if constexpr (is_bf16<T>) {  // one instruction each; a conversion of the upper half is two
+        unsigned words[4];
+        memcpy(words, &raw.bytes, 16);
+#pragma unroll
+        for (int i = 0; i < N; ++i) cells[i] = __uint_as_float(i % 2 ? words[i / 2] & 0xffff0000 : words[i / 2] << 16);
+    } else if constexpr (N > 1) {
+        Pack<T> pack = in_math(raw);
+#pragma unroll
+        for (int i = 0; i < N; ++i) cells[i] = pack.v[i];
+    }
+}
+
 // N elements as they are computed with, from and to memory.
 template <int N, class T> __device__ __forceinline__ void load_cells(float (&cells)[N], const T* from) {
     static_assert(N == 1 || N == Pack<T>::N, "N is 1, or as many elements as 16 bytes hold");
     if constexpr (N == 1) {
         cells[0] = to_math(*from);
     } else {
-        Pack<T> pack = load_pack(from);
-#pragma unroll
-        for (int i = 0; i < N; ++i) cells[i] = pack.v[i];
+        cells_of(cells, load_raw(from));
     }
 }
-template <int N, class T> __device__ __forceinline__ void store_cells(T* to, const float (&cells)[N]) {
-    if constexpr (N == 1) {
-        *to = from_math<T>(cells[0]);
-    } else {
-        unsigned words[4];
+// A pack's 16 bytes, and where they go.
+template <class T, int N> __device__ __forceinline__ uint4 pack_of(const float (&cells)[N]) {
+    unsigned words[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            if constexpr (sizeof(T) == sizeof(float)) words[i] = __float_as_uint(cells[i]);
-            else words[i] = two_halves<T>(cells[2 * i], cells[2 * i + 1]);  // rounded by one instruction
-        }
-        uint4 pack;
-        memcpy(static_cast<void*>(&pack), words, 16);
-        __stcg(reinterpret_cast<uint4*>(to), pack);  // of an assignment the compiler may make four stores
+    for (int i = 0; i < 4; ++i) {
+        if constexpr (sizeof(T) == sizeof(float)) words[i] = __float_as_uint(cells[i]);
+        else words[i] = two_halves<T>(cells[2 * i], cells[2 * i + 1]);  // rounded by one instruction
     }
+    uint4 pack;
+    memcpy(static_cast<void*>(&pack), words, 16);
+    return pack;
+}
+template <class T> __device__ __forceinline__ void store_pack_of(T* to, uint4 pack) {
+    __stcg(reinterpret_cast<uint4*>(to), pack);  // of an assignment the compiler may make four stores
+}
+template <int N, class T> __device__ __forceinline__ void store_cells(T* to, const float (&cells)[N]) {
+    if constexpr (N == 1) *to = from_math<T>(cells[0]);
+    else store_pack_of(to, pack_of<T>(cells));
 }
 
 // The sum over LANES neighbouring lanes, in each of them.
@@ -88,9 +104,11 @@ template <class T, int LANES, int PACKS, int N> struct Coming {
     Raw<T> raw[PACKS];
 
     __device__ __forceinline__ Coming(const T* row, int width) : row(row), width(width) {
-        if constexpr (N == 1) return;
+        if constexpr (N > 1) {
 #pragma unroll
-        for (int p = 0; p < PACKS; ++p) raw[p] = Row::column(p) < width ? load_raw(row + Row::column(p)) : Raw<T>{};
+            for (int p = 0; p < PACKS; ++p)
+                raw[p] = Row::column(p) < width ? load_raw(row + Row::column(p)) : Raw<T>{};
+        }
     }
     __device__ __forceinline__ Row arrived() const {
         Row cells;
@@ -98,11 +116,7 @@ template <class T, int LANES, int PACKS, int N> struct Coming {
             cells.load(row, width);
         } else {
 #pragma unroll
-            for (int p = 0; p < PACKS; ++p) {
-                Pack<T> pack = in_math(raw[p]);
-#pragma unroll
-                for (int i = 0; i < N; ++i) cells.v[p][i] = pack.v[i];
-            }
+            for (int p = 0; p < PACKS; ++p) cells_of(cells.v[p], raw[p]);
         }
         return cells;
     }

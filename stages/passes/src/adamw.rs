@@ -147,12 +147,29 @@ impl AdamW {
         )
     }
 
+    /// The same of some of its parameters, by an update of their own behind the squares of all: the result has the same bits. They begin
+    /// at a multiple of four.
+    #[must_use]
+    pub fn of_part(self, start: usize, len: usize) -> Self {
+        let part = |slot: Slot| slot.part(start, len);
+        Self {
+            parameters: len,
+            decayed: self.decayed.saturating_sub(start).min(len),
+            p: part(self.p),
+            copy: self.copy.map(part),
+            g: part(self.g),
+            m: part(self.m),
+            v: part(self.v),
+            ..self
+        }
+    }
+
     /// Adds both launches.
     ///
     /// # Errors
     /// A number, a type or a slot's length that does not fit; a tensor that does not begin at 16 bytes.
     pub fn add(&self, plan: &mut Plan) -> Result<(), Error> {
-        let squares = self.add_squares(plan)?;
+        let squares = Self::add_squares(&[*self], plan)?;
         self.add_update(plan, squares)
     }
 
@@ -168,26 +185,35 @@ impl AdamW {
         Ok(most.min(kernel.resident_blocks(THREADS as u32, 0)? as usize))
     }
 
-    /// Adds the first launch, and gives what it leaves: sums of squares of the gradients, f64, one a block. Where these gradients
-    /// are one device's part of them, the sums over all devices, element by element, take its place: all have as many, of parts of
-    /// one size.
+    /// Adds the first launch of each of these parts of all parameters, and gives what they leave: sums of squares of the gradients, f64,
+    /// one a block. Where these parts are one device's, the sums over all devices, element by element, take its place: all have as many,
+    /// of parts of one size.
     ///
     /// # Errors
     /// As [`AdamW::add`].
-    pub fn add_squares(&self, plan: &mut Plan) -> Result<Slot, Error> {
-        self.check()?;
-        let Self { parameters, g, gradient, .. } = *self;
-        let Progress { counts, numbers } = self.progress;
-        let name = format!("arena_squares<{}>", gradient.cpp());
-        let kernel = plan.device().kernel(&kernels::ADAMW, &name)?;
-        let blocks = self.blocks(plan, &kernel)?;
-        let squares = plan.scratch(DType::F64, blocks);
-        let launch = kernel.grid([blocks as u32, 1, 1])?;
-        plan.launch(&kernel, launch, arguments![g, squares, counts, numbers, N: parameters])?;
-        Ok(squares)
+    pub fn add_squares(parts: &[Self], plan: &mut Plan) -> Result<Slot, Error> {
+        let mut launches = Vec::with_capacity(parts.len());
+        for part in parts {
+            part.check()?;
+            let name = format!("arena_squares<{}>", part.gradient.cpp());
+            let kernel = plan.device().kernel(&kernels::ADAMW, &name)?;
+            // Each block of an update adds up what all of these have left: of many parts at most twice what one launch leaves.
+            let most = part.blocks(plan, &kernel)?;
+            launches.push((part, most.min((2 * most).div_ceil(parts.len())), kernel));
+        }
+        let all = plan.scratch(DType::F64, launches.iter().map(|(_, blocks, _)| blocks).sum());
+        let mut first = 0;
+        for (&Self { parameters, g, progress, .. }, blocks, kernel) in launches {
+            let Progress { counts, numbers } = progress;
+            let squares = all.part(first, blocks);
+            let launch = kernel.grid([blocks as u32, 1, 1])?;
+            plan.launch(&kernel, launch, arguments![g, squares, counts, numbers, N: parameters])?;
+            first += blocks;
+        }
+        Ok(all)
     }
 
-    /// Adds the second launch, with the squares of the first.
+    /// Adds the second launch, with the squares of the first of all parts.
     ///
     /// # Errors
     /// As [`AdamW::add`].

@@ -114,17 +114,40 @@ impl CrossEntropy {
         pack(self.dtype, &[self.stride], &[(self.logits, self.dtype)])
     }
 
-    /// The bytes of a row, where the kernel that holds one in shared memory runs and a multiprocessor has room for two. On the
-    /// emulator f32 goes by the kernel of the fewest threads.
-    fn bytes_of_staged(&self, device: &Device) -> Option<usize> {
-        const BESIDE: usize = 2 << 10; // of a block: 1 KB that each takes, and what lies before its row
-        let bytes = self.stride * self.dtype.size();
-        let runs = match device.kind() {
-            DeviceKind::Cuda => kernels::CROSS_ENTROPY_STAGED.runs_on(&device.facts().arch),
-            DeviceKind::Emulator => self.dtype != DType::F32,
-        };
+    /// The kernel that makes the gradient, and its shared memory. On the emulator f32 goes by the kernel of the fewest threads.
+    fn load_with_gradient(&self, plan: &Plan) -> Result<(Kernel, usize), Error> {
+        const BESIDE: usize = 2 << 10; // of a block: 1 KB that each takes, and what lies before its rows
+        let Self { dtype, stride, .. } = *self;
+        let device = plan.device();
         let room = device.facts().shared_per_multiprocessor as usize;
-        (runs && self.pack() > 1 && 2 * (bytes + BESIDE) <= room).then_some(bytes)
+        let row = stride * dtype.size();
+        let runs = self.pack() > 1
+            && match device.kind() {
+                DeviceKind::Cuda => kernels::CROSS_ENTROPY_STAGED.runs_on(&device.facts().arch),
+                DeviceKind::Emulator => dtype != DType::F32,
+            };
+        match self.kept(device) {
+            Some(instance) if runs && 2 * row + BESIDE <= room => {
+                Ok((device.load(instance)?, 2 * row))
+            }
+            _ if runs && 2 * (row + BESIDE) <= room => {
+                Ok((self.load(plan, &kernels::CROSS_ENTROPY_STAGED, "cross_entropy_staged")?, row))
+            }
+            _ => Ok((self.load(plan, &kernels::CROSS_ENTROPY, "cross_entropy")?, 0)),
+        }
+    }
+
+    /// The kernel of the fewest threads whose registers hold a row of capped halves. On a GPU a row must have work for all threads.
+    fn kept(&self, device: &Device) -> Option<Instance> {
+        let Self { dtype, vocabulary, cap, .. } = *self;
+        let pack = self.pack();
+        let fits = |i: &Instance| {
+            let threads = i.size("THREADS") * pack;
+            let has_work = device.kind() == DeviceKind::Emulator || threads <= vocabulary;
+            i.has("T", dtype.cpp()) && has_work && threads * i.size("HELD") >= vocabulary
+        };
+        let all = kernels::CROSS_ENTROPY_KEPT.instances("cross_entropy_kept");
+        all.filter(|i| cap.is_some() && fits(i)).min_by_key(|i| i.size("THREADS"))
     }
 
     /// Adds the launch that counts the targets that are not ignored: i32 \[1\].
@@ -223,12 +246,7 @@ impl CrossEntropy {
             return Err(Error::bad(format!("scale of {NAME}"), "a finite number", scale));
         }
         let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
-        let staged = self.bytes_of_staged(plan.device());
-        let kernel = match staged {
-            Some(_) => self.load(plan, &kernels::CROSS_ENTROPY_STAGED, "cross_entropy_staged")?,
-            None => self.load(plan, &kernels::CROSS_ENTROPY, "cross_entropy")?,
-        };
-        let shared = staged.unwrap_or(0);
+        let (kernel, shared) = self.load_with_gradient(plan)?;
         let row_losses = self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows));
         let loss_scale = loss_scale.unwrap_or_else(|| plan.constant(&Tensor::new(&[1], &[1f64])));
         let resident = kernel.resident_blocks(kernel.block()?.threads, shared)? as usize;
@@ -389,7 +407,16 @@ pub static CROSS_ENTROPY_BACK: Pass = Pass {
         ..CROSS_ENTROPY.info
     },
     // Also rows for several rounds of a block, and of more packs than a block holds.
-    shapes: &[&[2, 9], &[7, 31], &[150, 256], &[9, 1000], &[3, 5003], &[20, 14_400], &[2, 60_000]],
+    shapes: &[
+        &[2, 9],
+        &[7, 31],
+        &[150, 256],
+        &[9, 1000],
+        &[3, 5003],
+        &[300, 4104],
+        &[20, 14_400],
+        &[2, 60_000],
+    ],
     plan: |plan, request| {
         let (rows, vocabulary) = (request.dim("R"), request.dim("V"));
         let logits = plan.updated("logits", "dlogits", request.dtype, &[rows, vocabulary]);

@@ -1,12 +1,15 @@
 // The vLSTM's forward pass with up to 256 keys. The equations are those of v1. With 256 keys 64 columns of a state take 128
 // registers of each of 128 threads, and two such warpgroups leave 72 to a third: not enough to scan gates.
 //
-// Where a gradient through the normaliser will be asked for, slopes [head][S] are left, too.
+// Where a gradient through the normaliser will be asked for, slopes [head][S] are left, too. For a backward pass that makes all
+// stretches at once (SAVES) so are the states that stretches begin with, as borders.cuh has them: C [head, stretch but the
+// first, or, if a state is given, each].
 //
 // Work split: in a launch before, a block for each head scans its gates, a warp a chunk by turns, to a record for each chunk.
 // Then a block walks a head, for 64 GROUPS columns of V. GROUPS warpgroups hold 64 columns of the state each, with all their keys;
 // one more asks for tiles and records, and makes C̃ and n.
 #include "lab/ptx/dynamic_shared.cuh"
+#include "lab/vlstm/borders.cuh"
 #include "wide.cuh"
 
 using namespace lab;
@@ -35,17 +38,17 @@ __global__ void __launch_bounds__(GATE_WARPS * 32)
     }
 }
 
-template <class T, int KEY, int GROUPS>
+template <class T, int KEY, int GROUPS, bool SAVES>
 constexpr int vlstm_fw_wide_shared = sizeof(WideShared<T, KEY, GROUPS>);
 
-template <class T, int KEY, int GROUPS>
+template <class T, int KEY, int GROUPS, bool SAVES>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     vlstm_fw_wide(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                   const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
                   const GateRecord* __restrict__ records, float* __restrict__ n_out, const float* __restrict__ C0,
                   const float* __restrict__ n0, float* __restrict__ CN, float* __restrict__ nN,
                   float* __restrict__ slopes, bool given, bool wanted, bool through_n, int S, int chunks, int dhqk,
-                  int dhhv, float eps) {
+                  int dhhv, float eps, T* __restrict__ C, float* __restrict__ C_scales, int anchors) {
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<2> places, pairs;
     int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL), head = blockIdx.x / slices;
@@ -59,9 +62,17 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
 
     if (group < GROUPS) {
         registers_increase<WideRegisters::STATE>();
-        WideState<T, KEY> state;
+        StoredState<T, KEY, WideState<T, KEY>> state;
         state.begin(given ? C0 + cell * dhhv : nullptr, value + group * PANEL, dhqk, dhhv);
-        walk.hold(state, h, group);
+        auto save = [&](int first) {
+            if (!SAVES || first % STRETCH > 0 || (first == 0 && !given)) return;
+            __shared__ float largest[GROUPS][4];
+            long long slot = head * (anchors + given) + first / STRETCH - !given, panel = slot * slices * GROUPS + value / PANEL + group;
+            float scale = is_f16<T> ? state.scale_in_memory(largest[group], 1 + group) : 1;
+            state.store_rows(C + panel * PANEL * KEY, 1 / scale);
+            if (is_f16<T> && threadIdx.x % 128 == 0) C_scales[panel] = scale;
+        };
+        walk.hold(state, h, group, save);
         if (wanted) state.end(CN + cell * dhhv, value + group * PANEL, dhqk, dhhv);
     } else {
         registers_decrease<WideRegisters::SCORES>();

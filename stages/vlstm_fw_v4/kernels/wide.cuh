@@ -67,13 +67,15 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
     }
 
     // ANCHOR: wide_hold
-    // A warpgroup: h of 64 columns of V, and their state.
-    __device__ __forceinline__ void hold(WideState<T, KEY>& state, const TensorMap& h, int group) const {
+    // A warpgroup: h of 64 columns of V, and their state. save(first): of what it is before the chunk that begins there.
+    template <class State, class Save>
+    __device__ __forceinline__ void hold(State& state, const TensorMap& h, int group, Save save) const {
         Turn<2> turn, pair;
         state.weigh();
         state.round();
         for (int first = 0; first < sequence.length; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
+            save(first);
             places.wait_full(turn);
             state.multiply_by_state(place);
             state.scale(place.gates);

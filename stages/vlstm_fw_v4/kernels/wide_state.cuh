@@ -7,8 +7,11 @@ namespace lab {
 // As State, with other registers beside the accumulators: 32 keys of C at a time are rounded, to one of two sets, while
 // wgmma reads the other; α z takes the place of z; h is stored in the chunk that it is of.
 template <class T, int KEY> class WideState : public State<T, KEY> {
+  protected:
     using Base = State<T, KEY>;
     using Base::c, Base::out, Base::h, Base::mass, Base::z, Base::warp, Base::lane, Base::BLOCKS;
+
+  private:
     static constexpr int PIECE = 32, PIECES = KEY / PIECE, HALF = KEY / 2;
     unsigned piece_of[2][PIECE / 16][4];
 

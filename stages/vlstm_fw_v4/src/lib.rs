@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod checks;
+mod linear;
 
 use lab_device::{
     DType, Device, Instance, Kernel, KernelSource, Launch, LaunchPromise, Swizzle, TensorMap,
@@ -24,6 +25,8 @@ pub mod kernels {
     //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
+
+pub use self::linear::{DECAY, Linear, LinearForward, SIGMOID, has_weights};
 
 /// A walk over chunks.
 #[derive(Debug)]
@@ -189,7 +192,7 @@ pub static WIDE: Walk = Walk {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state stays in registers from the first chunk to the last",
-    versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE],
+    versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE, &DECAY, &SIGMOID],
     is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
@@ -294,7 +297,7 @@ impl Version for Walk {
         let state = vlstm::state_slots(&mut plan, request);
         let packed = vlstm::packed_slot(&mut plan, request);
         let columns = [dhqk, dhhv];
-        let backward = ForBackward { anchors: 0, through_n: false };
+        let backward = ForBackward { anchors: 0, through_n: false, rows: false };
         let rows_apart = ROWS.map(|name| request.row_stride(name));
         let dims = &request.dims;
         let forward =
@@ -337,13 +340,17 @@ pub struct ForBackward {
     pub anchors: usize,
     /// Whether also what the gradient through the normaliser needs.
     pub through_n: bool,
+    /// Of [`WIDE`] alone: states are saved as rows (`borders.cuh`), that which goes in before those at anchors, and no n.
+    pub rows: bool,
 }
 
 /// The slots of what a forward pass has saved, as the kernels' `Anchors` has them.
 #[derive(Clone, Debug)]
 pub struct Saved {
-    /// C of each head, each anchor, and each 64 columns of V that blocks have room for, as `State::save` leaves it.
+    /// C of each head, each anchor, and each 64 columns of V that blocks have room for, as `State::save` leaves it, or in rows.
     pub states: Slot,
+    /// Of rows of f16: what 64 columns of V are divided by.
+    pub scales: Slot,
     /// n \[heads, anchors, keys that blocks have room for\].
     pub n: Slot,
     /// ∂n / ∂l \[heads, S\].
@@ -355,6 +362,13 @@ pub const ANCHOR_CHUNKS: usize = 4;
 
 /// Positions of a chunk.
 pub const CHUNK: usize = SIDE;
+
+/// Words of so many states as `State::save` leaves them, of all columns of V that blocks have room for; one of none.
+fn saved_words(instance: &Instance, states: usize, dhhv: usize, dtype: DType) -> usize {
+    let width = SIDE * instance.size("GROUPS");
+    let cells = dhhv.div_ceil(width) * width * instance.size("KEY");
+    (states * cells / if dtype == DType::F16 { 1 } else { 2 }).max(1)
+}
 
 /// A block for each walk and slice of V.
 fn blocks_of(
@@ -372,9 +386,21 @@ fn blocks_of(
 
 impl Walk {
     /// The first that has room for the keys, and, of 64 keys, for no more values than there are.
-    fn instance(&self, kernel: &str, dtype: DType, [dhqk, dhhv]: [usize; 2]) -> Instance {
+    fn instance(&self, kernel: &str, dtype: DType, columns: [usize; 2]) -> Instance {
+        self.instance_where(kernel, dtype, columns, |_| true)
+    }
+
+    fn instance_where(
+        &self,
+        kernel: &str,
+        dtype: DType,
+        [dhqk, dhhv]: [usize; 2],
+        is_asked: impl Fn(&Instance) -> bool,
+    ) -> Instance {
         let fits = |i: &Instance| {
-            i.has("T", dtype.cpp())
+            is_asked(i)
+                && i.has("T", dtype.cpp())
+                && i.argument("GATES").is_none()
                 && dhqk <= i.size("KEY")
                 && (i.size("GROUPS") > 1 || dhhv <= SIDE)
         };
@@ -401,7 +427,7 @@ impl Walk {
     ) -> Result<Saved, Error> {
         let Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward } =
             forward;
-        let ForBackward { anchors, through_n } = backward;
+        let ForBackward { anchors, through_n, rows } = backward;
         let [b, nh, s, dhqk, dhhv] = vlstm::tensor_sizes(dims);
         let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
         if segments > chunks {
@@ -428,17 +454,33 @@ impl Walk {
             .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted])
             .with(arguments![anchors, through_n])
             .with(arguments![chunks])
-            .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps]);
+            .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps])
+            .with(arguments![sharing: 1, weighed: true]);
 
-        let instance = version.instance(version.kernel, dtype, columns);
+        let instance = match rows {
+            true => {
+                version.instance_where(version.kernel, dtype, columns, |i| i.has("SAVES", "true"))
+            }
+            false => version.instance(version.kernel, dtype, columns),
+        };
         let width = SIDE * instance.size("GROUPS");
         let cells = dhhv.div_ceil(width) * width * instance.size("KEY");
-        let words = heads * anchors * cells / if dtype == DType::F16 { 1 } else { 2 };
-        let states = plan.scratch(DType::U32, words.max(1));
-        let of_n = if through_n { heads * anchors * instance.size("KEY") } else { 0 };
+        let of_rows = (heads * (anchors + usize::from(given))).max(1) * cells;
+        let words = saved_words(&instance, heads * anchors, dhhv, dtype);
+        let states =
+            if rows { plan.scratch(dtype, of_rows) } else { plan.scratch(DType::U32, words) };
+        let of_scales =
+            if rows && dtype == DType::F16 { of_rows / (SIDE * instance.size("KEY")) } else { 0 };
+        let scales = plan.scratch(DType::F32, of_scales.max(1));
+        let of_n = if through_n && !rows { heads * anchors * instance.size("KEY") } else { 0 };
         let n = plan.scratch(DType::F32, of_n.max(1));
         let slopes = plan.scratch(DType::F32, if through_n { heads * s } else { 1 });
         scope = scope.with(arguments![saved: states, saved_n: n, slopes]);
+        if version.gates_first {
+            // Who saves nothing has a place for it all the same.
+            let to = if rows { states } else { plan.scratch(dtype, 1) };
+            scope = scope.with(arguments![C: to, C_scales: scales]);
+        }
         if version.segments {
             let instance = version.instance("vlstm_fw_parts", dtype, columns);
             let parts = heads * (segments - 1);
@@ -467,7 +509,7 @@ impl Walk {
         let walks = heads * segments * sequences.unwrap_or(1);
         let launch = blocks_of(&kernel, &instance, walks, dhhv)?;
         plan.launch_in(&scope, &kernel, launch, arguments![])?;
-        Ok(Saved { states, n, slopes })
+        Ok(Saved { states, scales, n, slopes })
     }
 }
 

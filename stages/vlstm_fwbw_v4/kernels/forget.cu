@@ -5,10 +5,12 @@
 // That sum takes large numbers from each other, and dq comes of a rounded state, dk of a rounded gradient of it: over
 // thousands of positions nothing right is left. But between two positions G = <C, dC>, of the state there and its
 // gradient, which the walks know at anchors. In between G is carried by the sum from both sides, and what the two
-// disagree in is shared out evenly.
+// disagree in is shared out evenly. Of Decay gates (lab/vlstm/policy.cuh), g, dg_t = G_t. k_t·dk_t is the
+// gradient by the logarithm of a weight: dw_t = k_t·dk_t / w_t, and di_t = sigmoid(-i_t) k_t·dk_t of Sigmoid gates.
 //
 // Work split: a warp has a stretch of a sequence between two anchors, a lane PER_LANE positions that follow each other.
 #include "lab/reduce.cuh"
+#include "lab/vlstm/policy.cuh"
 #include "slots.cuh"
 #include "weights.cuh"
 
@@ -26,7 +28,7 @@ __device__ __forceinline__ float dot(const float* a, const float* b, int n) {
 
 // q_dq, k_dk [slices][heads][S]: shares of q·dq and k·dk. products [heads][first state, anchors, last state][parts_of_dot]: shares
 // of <C, dC>, as the walks leave them. stretches: those that a head has room for. saved_n, saved_dn [heads][anchors][keys], n0 … dnN [heads][dhqk].
-template <int THREADS>
+template <int THREADS, class GATES = Exponential>
 __global__ void __launch_bounds__(THREADS)
     vlstm_anchored_forget(const float* __restrict__ f, const float* __restrict__ q_dq, const float* __restrict__ k_dk,
                           const float* __restrict__ products, const float* __restrict__ saved_n,
@@ -34,7 +36,8 @@ __global__ void __launch_bounds__(THREADS)
                           const float* __restrict__ dn0, const float* __restrict__ nN, const float* __restrict__ dnN,
                           float* __restrict__ di, float* __restrict__ df, const int* __restrict__ cu_seqlens,
                           bool packed, bool through_n, bool given, bool given_last, int heads, int sequences,
-                          int stretches, int anchors, int parts_of_dot, int slices, int keys, int dhqk, int S) {
+                          int stretches, int anchors, int parts_of_dot, int slices, int keys, int dhqk, int S,
+                          const float* __restrict__ i, bool weighed) {
     int lane = threadIdx.x % 32, index = (blockIdx.x * THREADS + threadIdx.x) / 32;
     if (index >= heads * stretches) return;
     Slot slot(index, STRETCH, stretches, S, packed ? cu_seqlens : nullptr, heads, sequences);
@@ -65,7 +68,8 @@ __global__ void __launch_bounds__(THREADS)
         long long at = sequence.row() + t0 + n;
         for (int slice = 0; slice < slices && t0 + n < length; ++slice)
             r += q_dq[1ll * slice * heads * S + at], k += k_dk[1ll * slice * heads * S + at];
-        if (t0 + n < length) di[at] = k;
+        bool has_weight = !GATES::MAY_BE_ONE || weighed;
+        if (has_weight && t0 + n < length) di[at] = GATES::gradient_of_weight(i, at, k);
         sum += r - k, own[n] = static_cast<float>(sum);
     }
     double later = sum;  // of all lanes from this one on
@@ -81,7 +85,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int n = 0; n < PER_LANE; ++n) {
         int t = t0 + n;
         float G = t == 0 && !given ? 0 : own[n] + later_lanes + missing * (1 - (t - first) / positions);
-        if (t < length) df[sequence.row() + t] = gradient_of_kept(f[sequence.row() + t], G);
+        if (t < length) df[sequence.row() + t] = GATES::gradient_of_kept(f[sequence.row() + t], G);
     }
 }
 // ANCHOR_END: kernel

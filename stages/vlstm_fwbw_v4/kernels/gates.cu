@@ -1,5 +1,7 @@
 // The weights of all chunks, for both directions, in two launches: M of a chunk needs what the chunks before it add.
 //
+// Without M (lab/vlstm/policy.cuh) the second is enough.
+//
 // Work split of both: a warp for each chunk of each sequence, a lane for two neighbouring positions.
 #include "lab/reduce.cuh"
 #include "slots.cuh"
@@ -11,7 +13,7 @@ using namespace lab;
 __device__ __forceinline__ long long own_chunk() { return (blockIdx.x * 1ll * blockDim.x + threadIdx.x) / 32; }
 
 // The gates of a chunk.
-struct Chunk {
+template <class GATES = Exponential> struct Chunk {
     int first;
     float input[2];
     double forget[2];
@@ -22,8 +24,8 @@ struct Chunk {
             // Past the end gates keep all and take nothing.
             int t = first + threadIdx.x % 32 * 2 + n;
             bool there = t < slot.sequence.length;
-            input[n] = there ? i[slot.sequence.row() + t] : lowest<float>();
-            forget[n] = log_kept(there ? f[slot.sequence.row() + t] : -lowest<float>());
+            input[n] = GATES::log_weight(there ? GATES::input(i, slot.sequence.row() + t) : GATES::nothing());
+            forget[n] = GATES::log_kept(there ? f[slot.sequence.row() + t] : GATES::open());
         }
     }
 };
@@ -37,8 +39,8 @@ __global__ void __launch_bounds__(THREADS)
     if (own_chunk() >= 1ll * heads * chunks) return;
     Slot slot(own_chunk(), CHUNK, chunks, S, packed ? cu_seqlens : nullptr, heads, sequences);
     if (!slot.is_in_sequence(CHUNK)) return;
-    Chunk own(i, f, slot);
-    ChunkGates gates(own.input, own.forget);
+    Chunk<> own(i, f, slot);
+    ChunkGates<> gates(own.input, own.forget);
     if (threadIdx.x % 32 == 31) sums[own_chunk()] = {gates.all + gates.largest, gates.all};
 }
 
@@ -47,13 +49,13 @@ __device__ __forceinline__ double join(const Before* sums, int count, double m0)
     int each = (count + 31) / 32, from = threadIdx.x % 32 * each, to = min(count, from + each);
     Before all{LOWEST, 0};
     auto add = [&](Before next) {
-        all = {ChunkGates::larger(all.m + next.sum, next.m), all.sum + next.sum};
+        all = {ChunkGates<>::larger(all.m + next.sum, next.m), all.sum + next.sum};
     };
     for (int c = from; c < to; ++c) add(sums[c]);
     for (int d = 1; d < 32; d *= 2)
         add({__shfl_down_sync(0xffffffff, all.m, d), __shfl_down_sync(0xffffffff, all.sum, d)});
-    all.m = ChunkGates::larger(m0 + all.sum, all.m);
-    return ChunkGates::larger(__shfl_sync(0xffffffff, all.m, 0), LOWEST);
+    all.m = ChunkGates<>::larger(m0 + all.sum, all.m);
+    return ChunkGates<>::larger(__shfl_sync(0xffffffff, all.m, 0), LOWEST);
 }
 // ANCHOR_END: sums
 
@@ -80,21 +82,22 @@ __global__ void __launch_bounds__(THREADS)
 // ANCHOR: weights
 // Of chunks, or, in UNIT chunks each, of stretches: then R and b are counted from a stretch's first position on, β is
 // of the state at its one end and α of that at its other.
-template <class T, int THREADS, int UNIT>
+template <class T, int THREADS, int UNIT, class GATES = Exponential, class NORMALIZER = MaxExp>
 __global__ void __launch_bounds__(THREADS)
     vlstm_gate_weights(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
                        const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
                        Weights* __restrict__ forward, Weights* __restrict__ reverse,
                        const int* __restrict__ cu_seqlens, bool packed, bool exact, bool given, int heads,
-                       int sequences, int chunks, int S, float log2_scale, float eps) {
+                       int sequences, int chunks, int S, float log2_scale, float eps, bool weighed) {
     if (own_chunk() >= 1ll * heads * chunks) return;
     Slot slot(own_chunk(), CHUNK, chunks, S, packed ? cu_seqlens : nullptr, heads, sequences);
     if (!slot.is_in_sequence(CHUNK)) return;
     const Sequence& sequence = slot.sequence;
-    Chunk own(i, f, slot);
-    ChunkGates gates(own.input, own.forget);
-    double M = given ? m_from(m0[sequence.index]) : LOWEST;
-    M = join(sums + sequence.slot(CHUNK, chunks), slot.part, M);
+    static_assert(GATES::STABILISED || UNIT == 1, "stretches ask for sums, which only Exponential gates have: add a launch");
+    Chunk<GATES> own(GATES::MAY_BE_ONE && !weighed ? nullptr : i, f, slot);
+    ChunkGates<GATES::STABILISED> gates(own.input, own.forget);
+    double M = GATES::STABILISED && given ? m_from(m0[sequence.index]) : GATES::STABILISED ? LOWEST : 0;
+    if constexpr (GATES::STABILISED) M = join(sums + sequence.slot(CHUNK, chunks), slot.part, M);
     normaliser += sequence.row(), rho += sequence.row();
     double last = __shfl_sync(0xffffffff, gates.R(M, 1), 31), before = M, earlier = 0, all = gates.all;
     bool ends = own.first + CHUNK >= sequence.length;
@@ -109,7 +112,7 @@ __global__ void __launch_bounds__(THREADS)
         last = join(of_sequence, to, M0) - all;
     }
     // As the forward pass rounds the m that may go out.
-    if (ends) last = static_cast<float>(ChunkGates::larger(all + last, LOWEST)) - all;
+    if (GATES::STABILISED && ends) last = static_cast<float>(ChunkGates<>::larger(all + last, LOWEST)) - all;
     Weights&to = forward[own_chunk()], &back = reverse[own_chunk()];
     float a[2], alpha[2];
 #pragma unroll
@@ -117,7 +120,8 @@ __global__ void __launch_bounds__(THREADS)
         int at = threadIdx.x % 32 * 2 + n, t = own.first + at;
         double R = gates.R(M, n) - earlier, x = gates.x[n] - earlier;
         bool there = t < sequence.length;
-        float N = there ? normaliser[t] + eps : -lowest<float>();
+        float N = -lowest<float>();
+        if (there) N = NORMALIZER::DIVIDES ? normaliser[t] + eps : 1;
         float2 A = two_floats(log2_scale - R * LOG2E_64 - log2(static_cast<double>(N)));
         float2 B = two_floats(x * LOG2E_64);
         a[n] = exp2f(log2_scale) * power(before - R) / N, alpha[n] = power(x - last);

@@ -212,7 +212,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     Ring<2>& pairs;
     Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
     Sequence sequence;
-    int column, from, to;
+    int column, from, to, sharing = 1;  // so many heads of V have the same of Q and K
 
     __device__ __forceinline__ int count() const { return to - from; }
     __device__ __forceinline__ int chunk(int turn) const { return BACK ? to - 1 - turn : from + turn; }
@@ -395,12 +395,20 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     }
     // ANCHOR_END: pairs
 
+    // Where the sequence's Q and K are.
+    __device__ __forceinline__ Sequence keys() const {
+        Sequence of_keys = sequence;
+        of_keys.head /= sharing;
+        return of_keys;
+    }
+
     // One thread: tiles, and the sequence's weights, by TMA. Who only adds to the state needs no x.
     template <bool WITH_X = true>
     __device__ __forceinline__ void bring(const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                           const Weights* weights) const {
         using Place = GradientPlace<W>;
         Turn<W::PLACES> turn;
+        Sequence of_keys = keys(), of_xy = OF == Gradient::V ? of_keys : sequence, of_z = OF == Gradient::V ? sequence : of_keys;
         for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
             Mbarrier* full = &places.full[turn.place];
@@ -411,11 +419,11 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             bulk_load(&place.weights, weights + chunk(n), sizeof(Weights), full);
 #pragma unroll
             for (int p = 0; p < Place::PANELS; ++p) {
-                if (WITH_X) tensor_load(place.x[p], x, sequence.box(p * PANEL, first).at, full);
-                tensor_load(place.y[p], y, sequence.box(p * PANEL, first).at, full);
+                if (WITH_X) tensor_load(place.x[p], x, of_xy.box(p * PANEL, first).at, full);
+                tensor_load(place.y[p], y, of_xy.box(p * PANEL, first).at, full);
             }
 #pragma unroll
-            for (int p = 0; p < W::COLUMNS; ++p) tensor_load(place.z[p], z, sequence.box(column + p * PANEL, first).at, full);
+            for (int p = 0; p < W::COLUMNS; ++p) tensor_load(place.z[p], z, of_z.box(column + p * PANEL, first).at, full);
         }
     }
 
@@ -426,7 +434,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             for (int p = 0; p < W::COLUMNS; ++p) {
                 others[p].wait_empty(turn);
                 mbarrier_arrive_expect(&others[p].full[0], CHUNK * SPAN);
-                tensor_load(shared.other[p], other, sequence.box(column + p * PANEL, chunk(n) * CHUNK).at, &others[p].full[0]);
+                tensor_load(shared.other[p], other, keys().box(column + p * PANEL, chunk(n) * CHUNK).at, &others[p].full[0]);
             }
     }
 

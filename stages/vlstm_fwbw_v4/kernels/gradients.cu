@@ -8,11 +8,16 @@
 
 using namespace lab;
 
-template <class T, int DHQK, int DHHV> union GradientsShared {
-    GradientShared<typename ShapeOf<T, DHQK>::type> keyed;
-    GradientShared<typename ShapeOf<T, DHHV>::type> wide;
+template <class T, int DHQK, int DHHV> struct Shapes {
+    static constexpr bool FOUR = DHQK > 64 || DHHV > 64;  // warpgroups
+    using Keyed = typename ShapeOf<T, DHQK, FOUR>::type;
+    using Wide = typename ShapeOf<T, DHHV, FOUR>::type;
 };
-template <class T, int DHQK, int DHHV, bool THROUGH_N>
+template <class T, int DHQK, int DHHV> union GradientsShared {
+    GradientShared<typename Shapes<T, DHQK, DHHV>::Keyed> keyed;
+    GradientShared<typename Shapes<T, DHQK, DHHV>::Wide> wide;
+};
+template <class T, int DHQK, int DHHV, bool THROUGH_N, class NORMALIZER = MaxExp>
 constexpr int vlstm_gradients_shared = sizeof(GradientsShared<T, DHQK, DHHV>);
 
 // One gradient of a segment, from column own.column × W::WIDTH on. begin(state, group) makes the state that the walk begins
@@ -20,13 +25,13 @@ constexpr int vlstm_gradients_shared = sizeof(GradientsShared<T, DHQK, DHHV>);
 template <class W, Gradient OF, bool THROUGH_N, class Begin, class Pass, class End>
 __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                      const TensorMap& to, const TensorMap& other, const Weights* weights, float* dots,
-                                     long long positions, const Segment& own, Begin begin, Pass pass, End end) {
+                                     long long positions, const Segment& own, int sharing, Begin begin, Pass pass, End end) {
     __shared__ Ring<W::PLACES> places;
     __shared__ Ring<2> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
     GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), places, pairs, outs, others,
-                             own.sequence, own.column * W::WIDTH, own.from, own.to};
+                             own.sequence, own.column * W::WIDTH, own.from, own.to, sharing};
     if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
 
@@ -67,8 +72,9 @@ struct Later {
 // saved, saved_n: the states at anchors, as Anchors of the forward pass. parts, n_parts, gammas: as vlstm_gradient_parts
 // leaves them. q_dq, k_dk [64 columns of Q][heads][S]: dots. saved_dn as saved_n. products [head][first state, anchors, last
 // state][64 columns of V][warp]: <C, dC>; of packed sequences [head][sequence][the same]. chunks: those that a head has room for.
-template <class T, int DHQK, int DHHV, bool THROUGH_N>
-__global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
+// Without a normaliser (lab/vlstm/policy.cuh) `sharing` heads of V may have the same Q and K; dq and dk are of each.
+template <class T, int DHQK, int DHHV, bool THROUGH_N, class NORMALIZER = MaxExp>
+__global__ void __launch_bounds__(Shapes<T, DHQK, DHHV>::Keyed::THREADS, 1)
     vlstm_gradients(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                     const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap dh,
                     const __grid_constant__ TensorMap dq, const __grid_constant__ TensorMap dk,
@@ -81,9 +87,9 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                     const float* __restrict__ dnN, float* __restrict__ dC0, float* __restrict__ dn0,
                     const int* __restrict__ cu_seqlens, bool packed, bool given, bool given_last, bool wanted, int heads,
                     int sequences, int chunks, int anchors, int S, int dhqk, int dhhv, int segments, int chunks_each,
-                    int only) {
-    using Wide = typename ShapeOf<T, DHHV>::type;
-    using Keyed = typename ShapeOf<T, DHQK>::type;
+                    int only, int sharing) {
+    using Wide = typename Shapes<T, DHQK, DHHV>::Wide;
+    using Keyed = typename Shapes<T, DHQK, DHHV>::Keyed;
     using Saved = State<T, Keyed::KEY>;
     static_assert(Wide::THREADS == Keyed::THREADS, "blocks of one launch");
     DYNAMIC_TILES(unsigned char, memory);
@@ -99,14 +105,16 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     forward += sequence.slot(CHUNK, chunks), reverse += sequence.slot(CHUNK, chunks);
     Later later{gammas, segments};
     bool first = own.from == 0, last = own.to * CHUNK >= sequence.length;
-    given = given && THROUGH_N, given_last = given_last && THROUGH_N;  // where there is a state, there is n
+    constexpr bool STATES = THROUGH_N || !NORMALIZER::DIVIDES;
+    given = given && STATES, given_last = given_last && STATES;  // where there is a state, there is n
+    if (NORMALIZER::DIVIDES) sharing = 1;
 
     // The state that a walk begins with, what it leaves on its way, and in the end; for dq and dk from column `column` of the keys on.
     auto column_of = [&](int group) { return key + group / Wide::PARTS * PANEL; };
     auto begin_q = [&](GradientState<Wide>& state, int group) {
         int column = column_of(group);
         state.template begin<true>(given && first ? C0 + C_at : nullptr, column, dhhv, dhqk);
-        if (given && first) state.n.join(n0 + n_at, 0, column, dhqk);
+        if (THROUGH_N && given && first) state.n.join(n0 + n_at, 0, column, dhqk);
         if (first) return;
         const unsigned* from = at_anchors.at(own.from * CHUNK, 0, Saved::SAVED);
         state.template begin_transposed<Saved::SAVED>(from, column);
@@ -115,7 +123,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     auto begin_k = [&](GradientState<Wide>& state, int group) {
         int column = column_of(group);
         state.template begin<true>(given_last ? dCN + C_at : nullptr, column, dhhv, dhqk);
-        if (given_last) state.n.join(dnN + n_at, 0, column, dhqk);
+        if (THROUGH_N && given_last) state.n.join(dnN + n_at, 0, column, dhqk);
         later.each(own, [&](long long part, float by) {
             const float* of_part = parts + part * panels * Saved::PART;
             state.template join_transposed<Saved::PART>(of_part, by, column);
@@ -135,6 +143,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
         }
     };
     auto end_k = [&](GradientState<Wide>& state, int group) {
+        if (!THROUGH_N) return;
         if constexpr (is_f16<T>) if (given && first) state.n.multiply(first_unit());
         if (given && first && state.is_first_part()) state.n.store(dn0 + n_at, column_of(group), dhqk);
     };
@@ -171,12 +180,12 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     };
 
     if (gradient == 0)
-        walk<Wide, Gradient::Q, THROUGH_N>(memory, dh, v, k, dq, q, forward, q_dq, positions, own, begin_q,
+        walk<Wide, Gradient::Q, THROUGH_N>(memory, dh, v, k, dq, q, forward, q_dq, positions, own, sharing, begin_q,
                                            [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
     else if (gradient == 1)
-        walk<Wide, Gradient::K, THROUGH_N>(memory, v, dh, q, dk, k, reverse, k_dk, positions, own, begin_k, save_dn,
+        walk<Wide, Gradient::K, THROUGH_N>(memory, v, dh, q, dk, k, reverse, k_dk, positions, own, sharing, begin_k, save_dn,
                                            end_k);
     else
-        walk<Keyed, Gradient::V, THROUGH_N>(memory, k, q, dh, dv, k, reverse, nullptr, positions, own, begin_v,
+        walk<Keyed, Gradient::V, THROUGH_N>(memory, k, q, dh, dv, k, reverse, nullptr, positions, own, sharing, begin_v,
                                             multiply_saved, end_v);
 }

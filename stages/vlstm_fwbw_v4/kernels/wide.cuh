@@ -17,40 +17,49 @@ namespace lab {
 // Columns that come out, positions, and panels that come at once: 64 rows by WIDE columns, or WIDE rows by 64.
 constexpr int WIDE = 256, WIDE_ROWS = 2 * CHUNK, UNIT = WIDE / PANEL;
 
-// The block's shared memory. x and y have up to DX columns. Each warpgroup's 64 rows of x are panels of their own, to
-// which its rows of out go in the end.
-template <class Type, int DX> struct alignas(1024) WideTiles {
+// The block's shared memory. x has up to 512 columns; of 256 it has the places behind UNIT. Each warpgroup's 64 rows of x are
+// panels of their own. Its rows of out go to the first UNIT of them in the end.
+template <class Type> struct alignas(1024) WideTiles {
     using T = Type;
-    static constexpr int PANELS = DX / PANEL, PLACES = DX > WIDE ? 3 : 5;
-    T x[PANELS][2][CHUNK * PANEL];
+    static constexpr int X_PLACES = 2 * UNIT, PLACES = 3;
+    T x[X_PLACES][2][CHUNK * PANEL];
     T units[PLACES][UNIT][CHUNK * PANEL];
-    float2 column[ANCHOR_CHUNKS][CHUNK];
+    float2 column[PLACES][CHUNK];  // weights of a tile, which come with its z
 };
 
-template <int PLACES, int PANELS> struct WideBarriers {
+// All but the ring take part once in each work. A warpgroup has read the places of x that out does not go to (read); of the
+// work before, TMA has read out (sent).
+template <int PLACES, int X_PLACES> struct WideBarriers {
     Ring<PLACES> units;
-    Mbarrier x[PANELS];
+    Mbarrier x[X_PLACES][2], read[2], sent[2];
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() {
-        for (auto& barrier : x) mbarrier_init(&barrier, 1);
+        for (int g = 0; g < 2; ++g) {
+            mbarrier_init(&read[g], 4), mbarrier_init(&sent[g], 1);
+            for (auto& place : x) mbarrier_init(&place[g], 1);
+        }
         units.init(4 * 2);
     }
 };
 
 // A stretch of `tiles` chunks that begins at chunk `begin`. The block has the rows of its chunks 2 half and 2 half + 1, and the
-// columns of out from `column` on. BY_KEYS: x has the keys of the state, not its values.
+// columns of out from `column` on. BY_KEYS: x has the keys of the state, not its values. parity: of the works that the block
+// has made before, of which there is none if it is_first.
 template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideGradient {
-    using Tiles = WideTiles<T, DX>;
-    static constexpr int PANELS = Tiles::PANELS, PLACES = Tiles::PLACES, SPLITS = DX / WIDE, HALF = WIDE / 2;
+    using Tiles = WideTiles<T>;
+    static constexpr int PANELS = DX / PANEL, PLACES = Tiles::PLACES, SPLITS = DX / WIDE, HALF = WIDE / 2;
     static constexpr bool DOTS = !BY_KEYS, WITH_N = THROUGH_N && !BY_KEYS;
+    using Barriers = WideBarriers<PLACES, Tiles::X_PLACES>;
     Tiles& shared;
-    WideBarriers<PLACES, PANELS>& barriers;
+    Barriers& barriers;
     Sequence sequence;
     int begin, tiles, half, column;
     bool has_state;
     const float *scales, *n;  // of the state, if it is of f16, for each panel of values; and n, or its gradient
     int panels, keys;         // those that there are
+    unsigned parity;
+    bool is_first;
 
     // The tiles that some row of the block meets, from the n-th on those that the other warpgroup's rows meet alone.
     __device__ __forceinline__ int count() const { return BACK ? tiles - 2 * half : min(2 * half + 2, tiles); }
@@ -60,46 +69,58 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     }
     __device__ __forceinline__ int tile(int n) const { return BACK ? tiles - 1 - n : n; }
     __device__ __forceinline__ int position(int tile) const { return (begin + tile) * CHUNK; }
+    // Where a panel of x is: first those that come while out of the work before is in its places.
+    __device__ __forceinline__ static constexpr int place(int panel) { return (panel + UNIT) % Tiles::X_PLACES; }
 
-    // Asks for a unit, once its place is empty: load(panel, its number, barrier).
-    template <class Load> __device__ __forceinline__ void bring_unit(Turn<PLACES>& turn, Load load) const {
+    // Asks for a unit, once its place is empty: load(panel, its number, barrier). `more` bytes come by another copy.
+    template <class Load>
+    __device__ __forceinline__ void bring_unit(Turn<PLACES>& turn, Load load, int more = 0) const {
         Mbarrier* full = &barriers.units.full[turn.place];
         barriers.units.wait_empty(turn);
-        mbarrier_arrive_expect(full, UNIT * CHUNK * SPAN);
+        mbarrier_arrive_expect(full, UNIT * CHUNK * SPAN + more);
 #pragma unroll
         for (int p = 0; p < UNIT; ++p) load(shared.units[turn.place][p], p, full);
-        turn.advance();
     }
 
     // ANCHOR: wide_bring
-    // One thread: x and the state, panel by panel; then y and z of each tile; then what dots are made with.
-    __device__ __forceinline__ void bring(const TensorMap& x, const TensorMap& y, const TensorMap& z,
-                                          const TensorMap& other, const TensorMap& states, int state,
-                                          const Weights* weights) const {
-        Turn<PLACES> turn;
-        auto columns = [&](const TensorMap& from, int column, int tile) {
-            bring_unit(turn, [&](T* to, int p, Mbarrier* full) {
+    // One thread: the state, panel by panel; then y and z of each tile; then what dots are made with.
+    __device__ __forceinline__ void bring_units(const TensorMap& y, const TensorMap& z, const TensorMap& other,
+                                                const TensorMap& states, int state, const Weights* weights,
+                                                Turn<PLACES>& turn) const {
+        auto columns = [&](const TensorMap& from, int column, int tile, int more = 0) {
+            auto load = [&](T* to, int p, Mbarrier* full) {
                 tensor_load(to, from, sequence.box(column + p * PANEL, position(tile)).at, full);
-            });
+            };
+            bring_unit(turn, load, more);
         };
-        for (int p = 0; p < PANELS; ++p) {
-            int with = p == 0 ? tiles * CHUNK * int(sizeof(float2)) : 0;
-            mbarrier_arrive_expect(&barriers.x[p], 2 * CHUNK * SPAN + with);
-            for (int t = 0; t < with / int(CHUNK * sizeof(float2)); ++t)
-                bulk_load(shared.column[t], weights[begin + t].column, CHUNK * sizeof(float2), &barriers.x[p]);
-            for (int g = 0; g < 2; ++g)
-                tensor_load(shared.x[p][g], x, sequence.box(p * PANEL, position(2 * half + g)).at, &barriers.x[p]);
-            if (has_state)
-                bring_unit(turn, [&](T* to, int n, Mbarrier* full) {
-                    int key = BY_KEYS ? p : n, value = BY_KEYS ? column + n * PANEL : p * PANEL;
-                    tensor_load(to, states, {key * PANEL, value, state}, full);
-                });
+        for (int p = 0; p < PANELS && has_state; ++p, turn.advance())
+            bring_unit(turn, [&](T* to, int n, Mbarrier* full) {
+                int key = BY_KEYS ? p : n, value = BY_KEYS ? column + n * PANEL : p * PANEL;
+                tensor_load(to, states, {key * PANEL, value, state}, full);
+            });
+        for (int n = 0; n < count(); ++n, turn.advance()) {
+            for (int c = 0; c < SPLITS; ++c, turn.advance()) columns(y, c * WIDE, tile(n));
+            constexpr int BYTES = CHUNK * sizeof(float2);
+            columns(z, column, tile(n), BYTES);
+            bulk_load(shared.column[turn.place], weights[begin + tile(n)].column, BYTES, &barriers.units.full[turn.place]);
         }
-        for (int n = 0; n < count(); ++n) {
-            for (int c = 0; c < SPLITS; ++c) columns(y, c * WIDE, tile(n));
-            columns(z, column, tile(n));
+        for (int g = 0; g < dots(); ++g, turn.advance()) columns(other, column, 2 * half + g);
+    }
+    // Units for dots: of each warpgroup's rows one, where there are any.
+    __device__ __forceinline__ int dots() const { return DOTS ? min(2, tiles - 2 * half) : 0; }
+
+    // One thread: a warpgroup's rows of x. Those of the first UNIT panels come while it still makes out of the work before.
+    __device__ __forceinline__ void bring_rows(const TensorMap& x, int group) const {
+        mbarrier_wait(&barriers.read[group], parity ^ 1);
+        for (int p = 0; p < Tiles::X_PLACES; ++p) {
+            Mbarrier* full = &barriers.x[place(p)][group];
+            if (p == UNIT) mbarrier_wait(&barriers.sent[group], parity ^ 1);
+            if (p < PANELS) {
+                mbarrier_arrive_expect(full, CHUNK * SPAN);
+                tensor_load(shared.x[place(p)][group], x, sequence.box(p * PANEL, position(2 * half + group)).at, full);
+            } else
+                mbarrier_arrive(full);  // nothing comes, but out may go there
         }
-        for (int g = 0; DOTS && g < min(2, tiles - 2 * half); ++g) columns(other, column, 2 * half + g);
     }
     // ANCHOR_END: wide_bring
 
@@ -108,33 +129,39 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     __device__ __forceinline__ void read_state(float (&out)[2][HALF / 2], int group, const Weights& own,
                                                Turn<PLACES>& turn) const {
         constexpr bool BY_PANEL = is_f16<T> && !BY_KEYS;
+        int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        float by[2] = {own.beta[row], own.beta[row + 8]};  // on their way while the products are made
         Turn<PLACES> last;
         for (int p = 0; p < PANELS; ++p) {
-            mbarrier_wait(&barriers.x[p], 0);
-            if (!has_state) continue;
-            barriers.units.wait_full(turn);
-            auto a = k_major<SPAN>(shared.x[p][group], 8 * SPAN);
-            if (BY_PANEL && p > 0) {
-                wgmma_wait<0>();
-                multiply(out, [by = scale(p - 1) / scale(p)](int, int) { return by; });
+            mbarrier_wait(&barriers.x[place(p)][group], parity);
+            if (has_state) {
+                barriers.units.wait_full(turn);
+                auto a = k_major<SPAN>(shared.x[place(p)][group], 8 * SPAN);
+                if (BY_PANEL && p > 0) {
+                    wgmma_wait<0>();
+                    multiply(out, [by = scale(p - 1) / scale(p)](int, int) { return by; });
+                }
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < PANEL; k += 16)
+#pragma unroll
+                    for (int h = 0; h < 2; ++h)
+                        wgmma<T, HALF, false, !BY_KEYS>(out[h], advance(a, k * 2), b_of<!BY_KEYS>(turn, h, k));
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (p > 0) leave(barriers.units, last);
+                last = turn;
+                turn.advance();
             }
-            wgmma_fence();
-#pragma unroll
-            for (int k = 0; k < PANEL; k += 16)
-#pragma unroll
-                for (int h = 0; h < 2; ++h)
-                    wgmma<T, HALF, false, !BY_KEYS>(out[h], advance(a, k * 2), b_of<!BY_KEYS>(turn, h, k));
-            wgmma_commit();
-            wgmma_wait<1>();
-            if (p > 0) leave(barriers.units, last);
-            last = turn;
-            turn.advance();
+            // Whoever asked TMA to send out of the work before tells that it has read it.
+            if (p == 0 && threadIdx.x % 128 == 0) {
+                bulk_wait_read<0>();
+                if (!is_first) mbarrier_arrive(&barriers.sent[group]);
+            }
         }
         wgmma_wait<0>();
         if (!has_state) return;
         leave(barriers.units, last);
-        int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        float by[2] = {own.beta[row], own.beta[row + 8]};
         if (BY_PANEL) by[0] *= scale(PANELS - 1), by[1] *= scale(PANELS - 1);
         multiply(out, [&](int h, int n) {
             return by[n / 2 % 2] * (is_f16<T> && BY_KEYS ? scale((column + h * HALF) / PANEL + n / 32) : 1);
@@ -180,8 +207,11 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     // ANCHOR: wide_pairs
     // out += (x·y) 2^(row + column) z, of the tiles that the warpgroup's rows meet.
     __device__ __forceinline__ void add_chunk_pairs_to_out(float (&out)[2][HALF / 2], int group, const Weights& own,
-                                              const Weights* weights, Turn<PLACES>& turn) const {
+                                                           const float2 (&row)[2], const Weights* weights,
+                                                           Turn<PLACES>& turn) const {
         float largest[2] = {};  // of f16: of the pairs of the thread's rows so far
+        auto have_read = [&] { if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.read[group]); };
+        if (count(group) == 0) have_read();
         for (int n = 0; n < count(group); ++n) {
             float score[32];
             unsigned pairs[CHUNK / 16][4];
@@ -192,7 +222,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
                 wgmma_fence();
 #pragma unroll
                 for (int k = 0; k < WIDE; k += 16) {
-                    auto a = k_major<SPAN>(shared.x[split * UNIT + k / PANEL][group], 8 * SPAN);
+                    auto a = k_major<SPAN>(shared.x[place(split * UNIT + k / PANEL)][group], 8 * SPAN);
                     auto b = k_major<SPAN>(shared.units[turn.place][k / PANEL], 8 * SPAN);
                     wgmma<T, CHUNK>(score, advance(a, k % PANEL * 2), advance(b, k % PANEL * 2), split + k > 0);
                 }
@@ -206,10 +236,11 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
             }
             wgmma_wait<0>();
             leave(barriers.units, last);
+            if (n + 1 == count(group)) have_read();
             if constexpr (WITH_N) add_rho(score, own, weights[begin + tile(n)]);
-            if constexpr (is_f16<T>) weigh(pairs, out, largest, score, own.row, tile(n), 2 * half + group);
-            else weigh(pairs, score, own.row, tile(n), 2 * half + group);
-            barriers.units.wait_full(turn);
+            barriers.units.wait_full(turn);  // the tile's weights come with z
+            if constexpr (is_f16<T>) weigh(pairs, out, largest, score, row, turn, tile(n), 2 * half + group);
+            else weigh(pairs, score, row, turn, tile(n), 2 * half + group);
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < CHUNK; k += 16)
@@ -239,15 +270,14 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     }
 
     // Pairs as an operand.
-    __device__ __forceinline__ void weigh(unsigned (&pairs)[CHUNK / 16][4], const float (&score)[32], const float2* row,
-                                          int tile, int own_tile) const {
+    __device__ __forceinline__ void weigh(unsigned (&pairs)[CHUNK / 16][4], const float (&score)[32],
+                                          const float2 (&of_row)[2], Turn<PLACES> turn, int tile, int own_tile) const {
         int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        float2 of_row[2] = {row[own], row[own + 8]};
         auto counts = [&](int row, int column) { return tile != own_tile || (BACK ? column >= row : column <= row); };
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n) {
             int at = n * 8 + threadIdx.x % 4 * 2;
-            float4 e = *reinterpret_cast<const float4*>(&shared.column[tile][at]);
+            float4 e = *reinterpret_cast<const float4*>(&shared.column[turn.place][at]);
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 float low = score[4 * n + 2 * r] * power_of_two(sum_of(of_row[r], make_float2(e.x, e.y)));
@@ -261,15 +291,15 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
 
     // The same of f16, and of out: each row times a power of two, that of its largest pair so far.
     __device__ __forceinline__ void weigh(unsigned (&pairs)[CHUNK / 16][4], float (&out)[2][HALF / 2], float (&largest)[2],
-                                          float (&score)[32], const float2* row, int tile, int own_tile) const {
+                                          float (&score)[32], const float2 (&of_row)[2], Turn<PLACES> turn, int tile,
+                                          int own_tile) const {
         int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        float2 of_row[2] = {row[own], row[own + 8]};
         auto counts = [&](int row, int column) { return tile != own_tile || (BACK ? column >= row : column <= row); };
         float before[2] = {power_for_f16(largest[0]), power_for_f16(largest[1])}, power[2], by[2];
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n) {
             int at = n * 8 + threadIdx.x % 4 * 2;
-            float4 e = *reinterpret_cast<const float4*>(&shared.column[tile][at]);
+            float4 e = *reinterpret_cast<const float4*>(&shared.column[turn.place][at]);
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 float *low = &score[4 * n + 2 * r], *high = low + 1;
@@ -293,18 +323,27 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     }
     // ANCHOR_END: wide_pairs
 
+    // What dots are made with comes for each warpgroup; both leave it, once it is used.
+    __device__ __forceinline__ void make_dots(const float (&out)[2][HALF / 2], int group, float* to,
+                                              Turn<PLACES>& turn) const {
+        for (int g = 0; g < dots(); ++g, turn.advance()) {
+            barriers.units.wait_full(turn);
+            if (g == group) multiply_rows(out, group, to, turn.place);
+            __threadfence_block();  // what was read is here before the place is left
+            leave(barriers.units, turn);
+        }
+    }
+
     // out·other of the warpgroup's rows, before it is rounded, to dots[position].
     __device__ __forceinline__ void multiply_rows(const float (&out)[2][HALF / 2], int group, float* dots,
-                                                  Turn<PLACES> turn) const {
-        if (group > 0) turn.advance();
-        barriers.units.wait_full(turn);
+                                                  int place) const {
         int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             float sum = 0;
 #pragma unroll
             for (int n = 0; n < WIDE / 8; ++n) {
-                const T* at = cell(shared.units[turn.place][n / 8], own + 8 * r, n % 8 * 8 + threadIdx.x % 4 * 2);
+                const T* at = cell(shared.units[place][n / 8], own + 8 * r, n % 8 * 8 + threadIdx.x % 4 * 2);
                 float2 two = floats_of<T>(*reinterpret_cast<const unsigned*>(at));
                 const float* of = &out[n / 16][n % 16 * 4 + 2 * r];
                 sum += of[0] * two.x + of[1] * two.y;
@@ -316,9 +355,10 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
         }
     }
 
-    // out, rounded, by the place of x.
+    // out, rounded, by places of x: what x had there is read, or, of fewer columns, TMA has read the work before.
     __device__ __forceinline__ void store(const float (&out)[2][HALF / 2], int group, const TensorMap& to) const {
         int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        for (int p = 0; p < UNIT; ++p) mbarrier_wait(&barriers.x[p][group], parity);
 #pragma unroll
         for (int c = 0; c < WIDE; c += 16) {
             const float* of = &out[c / HALF][c % HALF / 2];
@@ -336,7 +376,6 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
         for (int p = 0; p < UNIT; ++p)
             tensor_store(to, sequence.box(column + p * PANEL, position(2 * half + group)).at, shared.x[p][group]);
         bulk_commit();
-        bulk_wait_read<0>();  // shared memory is read until here
     }
 };
 

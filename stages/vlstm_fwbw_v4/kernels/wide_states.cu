@@ -1,14 +1,14 @@
-// C, or its gradient, at every border between two stretches, of heads with up to 256 keys: a walk for the state alone.
+// The gradient of C at every border between two stretches, of heads with up to 256 keys: a walk for the state alone.
 //
-//   C ← γ C + Σ_j α_j k_j v_jᵀ                  from the first chunk on
-//   dC ← γ dC + Σ_j (s β_j / N_j) q_j dh_jᵀ     from the last one back
+//   dC ← γ dC + Σ_j (s β_j / N_j) q_j dh_jᵀ     from the last chunk back
 //
 // Work split: a block walks a head for 64 GROUPS columns of V. A warpgroup holds all keys of 64 of them, transposed, as
 // accumulators. One more moves data: a thread asks for tiles, and a thread for each of the others takes its state to device
-// memory. y is k, or, back, q; z is v, or dh. Who walks back also multiplies with the C that the other walk has left.
+// memory. At a border the state is also multiplied with the C that the forward pass has left there.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/bulk.cuh"
 #include "lab/ring.cuh"
+#include "lab/vlstm/borders.cuh"
 #include "lab/vlstm/roles.cuh"
 #include "weights.cuh"
 
@@ -28,30 +28,12 @@ template <class T, int KEY, int GROUPS> struct StatesShared {
     StatePlace<T, KEY, GROUPS> places[PLACES];
     T rounded[GROUPS][KEY / PANEL][CHUNK * PANEL];
 };
-template <class T, int KEY, int GROUPS, bool BACK>
+template <class T, int KEY, int GROUPS>
 constexpr int vlstm_wide_states_shared = sizeof(StatesShared<T, KEY, GROUPS>);
 
-// A state of f16 in memory is divided, for each 64 columns of V, by the power of two below its largest element, which so becomes
-// 1 to 2. The power stays within 2^-40 and 2^40: then f32 holds the quotient of two of them.
-__device__ __forceinline__ float scale_of(float largest) {
-    float power = __int_as_float(__float_as_int(largest) & 0x7f800000);
-    return fminf(fmaxf(power, 0x1p-40f), 0x1p40f);
-}
-
-template <class T, int KEY> struct RoundedState : State<T, KEY> {
-    using Base = State<T, KEY>;
+template <class T, int KEY> struct RoundedState : StoredState<T, KEY, State<T, KEY>> {
+    using Base = StoredState<T, KEY, State<T, KEY>>;
     using Base::c, Base::key_of, Base::value_of, Base::warp, Base::lane;
-
-    // What the warpgroup's state is divided by; `room` has four floats.
-    __device__ __forceinline__ float scale(float* room, int barrier) const {
-        float largest = 0;
-#pragma unroll
-        for (int n = 0; n < KEY / 2; ++n) largest = fmaxf(largest, fabsf(c[n]));
-        largest = warp_reduce(largest, Max());
-        if (lane() == 0) room[warp()] = largest;
-        named_barrier_sync(barrier, 128);  // the largest of all warps are written
-        return scale_of(fmaxf(fmaxf(room[0], room[1]), fmaxf(room[2], room[3])));
-    }
 
     // The state, times `unit`.
     __device__ __forceinline__ void multiply(float unit) {
@@ -62,14 +44,13 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
     // ANCHOR: wide_save
     // C, times `down` and rounded, in place of what the panels hold. If `multiplies`, the thread's share of the inner product
     // of the two.
-    template <bool BACK>
     __device__ __forceinline__ float replace(T (&panels)[KEY / PANEL][CHUNK * PANEL], float down, bool multiplies) const {
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < KEY / 2; n += 2) {
             int key = key_of(n);
             auto* at = reinterpret_cast<unsigned*>(cell(panels[n / 32], value_of(n), key % PANEL));
-            if (BACK && multiplies) {
+            if (multiplies) {
                 float2 two = floats_of<T>(*at);
                 sum += c[n] * two.x + c[n + 1] * two.y;
             }
@@ -81,18 +62,16 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
 };
 
 // given: a state C0 goes in, given_last: the gradient of the last state, dCN; wanted: that of the first comes out. In memory
-// are the states that stretches begin with, C [head, stretch but the first, or, if given, each], and, of BACK, dC [head,
-// stretch but the last, or, if given_last, each], each [columns of V, as many as blocks have][KEY]: `states` are those that the
-// walk leaves, `others` those of the walk before. scales, other_scales [the same][64 columns of V]. products [head][border,
-// those at both ends as well][64 columns of V][warp]: <C, dC>.
-template <class T, int KEY, int GROUPS, bool BACK>
+// (borders.cuh) are the states that stretches begin with, C [head, stretch but the first, or, if given, each], which the forward
+// pass has left, and, from here, what they end with, dC [head, stretch but the last, or, if given_last, each]. products
+// [head][border, those at both ends as well][64 columns of V][warp]: <C, dC>.
+template <class T, int KEY, int GROUPS>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
-    vlstm_wide_states(const __grid_constant__ TensorMap y, const __grid_constant__ TensorMap z,
-                      const __grid_constant__ TensorMap states, const __grid_constant__ TensorMap others,
-                      const Weights* __restrict__ weights, float* __restrict__ scales,
-                      const float* __restrict__ other_scales, float* __restrict__ products,
-                      const float* __restrict__ C0, const float* __restrict__ CN, const float* __restrict__ dCN,
-                      float* __restrict__ dC0, bool given, bool given_last, bool wanted, int chunks, int anchors, int S,
+    vlstm_wide_states(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap dh,
+                      const __grid_constant__ TensorMap C, const __grid_constant__ TensorMap dC,
+                      const Weights* __restrict__ weights, const float* __restrict__ C_scales,
+                      float* __restrict__ dC_scales, float* __restrict__ products, const float* __restrict__ C0,
+                      const float* __restrict__ CN, const float* __restrict__ dCN, float* __restrict__ dC0, bool given, bool given_last, bool wanted, int chunks, int anchors, int S,
                       int dhqk, int dhhv) {
     DYNAMIC_TILES(unsigned char, memory);
     using Shared = StatesShared<T, KEY, GROUPS>;
@@ -109,15 +88,13 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     weights += 1ll * head * chunks;
     // The borders whose states are stored, in the walk's order, the first perhaps before its first chunk. What is behind the
     // last one only dC0 needs.
-    bool begins = BACK ? given_last : given;
-    int stores = anchors + begins, first_stretch = min(ANCHOR_CHUNKS, chunks);
-    int count = BACK ? chunks - (given ? 0 : first_stretch) : anchors * ANCHOR_CHUNKS;
-    auto chunk = [&](int n) { return BACK ? chunks - 1 - n : n; };
-    auto border = [&](int n) { return BACK ? stores - n : n + 1 - begins; };
-    // Where states are in memory, and C among those of the other walk, of which there is none at the last border.
-    auto slot = [&](int n) { return head * stores + (BACK ? border(n) - 1 : n); };
-    auto other_slot = [&](int n) { return head * (anchors + given) + border(n) - !given; };
-    auto has_other = [&](int n) { return BACK && border(n) <= anchors; };
+    int stores = anchors + given_last, count = chunks - (given ? 0 : min(ANCHOR_CHUNKS, chunks));
+    auto chunk = [&](int n) { return chunks - 1 - n; };
+    auto border = [&](int n) { return stores - n; };
+    // Where states are in memory, and C, of which there is none at the last border.
+    auto slot = [&](int n) { return head * stores + border(n) - 1; };
+    auto C_slot = [&](int n) { return head * (anchors + given) + border(n) - !given; };
+    auto has_C = [&](int n) { return border(n) <= anchors; };
     if (threadIdx.x == 0) {
         for (int g = 0; g < GROUPS; ++g) mbarrier_init(&free[g], 1), mbarrier_init(&rounded[g], 4);
         places.init(4 * GROUPS);
@@ -137,23 +114,23 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
             bulk_load(&place.weights, weights + chunk(n), sizeof(Weights), full);
 #pragma unroll
             for (int p = 0; p < Place::PANELS; ++p)
-                tensor_load(place.y[p], y, sequence.box(p * PANEL, chunk(n) * CHUNK).at, full);
+                tensor_load(place.y[p], q, sequence.box(p * PANEL, chunk(n) * CHUNK).at, full);
 #pragma unroll
             for (int p = 0; p < GROUPS; ++p)
-                tensor_load(place.z[p], z, sequence.box(value + p * PANEL, chunk(n) * CHUNK).at, full);
+                tensor_load(place.z[p], dh, sequence.box(value + p * PANEL, chunk(n) * CHUNK).at, full);
         }
         int of = warp - 1, row = value + of * PANEL;
         if (of < 0 || of >= GROUPS) return;
         for (int n = 0; n < stores; ++n) {
-            if (has_other(n)) {
+            if (has_C(n)) {
                 mbarrier_arrive_expect(&free[of], Place::PANELS * CHUNK * SPAN);
                 for (int p = 0; p < Place::PANELS; ++p)
-                    tensor_load(shared.rounded[of][p], others, {p * PANEL, row, other_slot(n)}, &free[of]);
+                    tensor_load(shared.rounded[of][p], C, {p * PANEL, row, C_slot(n)}, &free[of]);
             } else
                 mbarrier_arrive(&free[of]);
             mbarrier_wait(&rounded[of], n % 2);
             for (int p = 0; p < Place::PANELS; ++p)
-                tensor_store(states, {p * PANEL, row, slot(n)}, shared.rounded[of][p]);
+                tensor_store(dC, {p * PANEL, row, slot(n)}, shared.rounded[of][p]);
             bulk_commit();
             bulk_wait_read<0>();
         }
@@ -164,18 +141,17 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     RoundedState<T, KEY> state;
     long long cell = 1ll * head * dhqk * dhhv;
     int column = value + group * PANEL, panel = column / PANEL;
-    const float* first = BACK ? dCN : C0;
-    state.begin(begins ? first + cell : nullptr, column, dhqk, dhhv);
+    state.begin(given_last ? dCN + cell : nullptr, column, dhqk, dhhv);
     auto store_product = [&](float sum, int border) {
         sum = warp_reduce(sum, Add());
         if (lane == 0) products[((head * (anchors + 2ll) + border) * panels + panel) * 4 + warp] = sum;
     };
-    if (BACK && begins) store_product(state.inner_product(CN + cell, column, dhqk, dhhv), anchors + 1);
+    if (given_last) store_product(state.inner_product(CN + cell, column, dhqk, dhhv), anchors + 1);
     int n = 0;
     float unit = 1;  // of f16: what the state in registers is counted in (weights.cuh)
-    for (int store = 0; store < stores + (BACK && given); ++store) {
-        // Up to the border; who walks back begins with the last stretch, which may have fewer chunks.
-        int end = BACK ? chunks - border(store) * ANCHOR_CHUNKS : border(store) * ANCHOR_CHUNKS;
+    for (int store = 0; store < stores + given; ++store) {
+        // Up to the border; the last stretch, with which it begins, may have fewer chunks.
+        int end = chunks - border(store) * ANCHOR_CHUNKS;
         for (; n < end; ++n) {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
@@ -193,17 +169,17 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         }
         if (store == stores) break;
         mbarrier_wait(&free[group], store % 2);
-        float scale = is_f16<T> ? state.scale(largest[group], 1 + group) : 1;
-        float sum = state.template replace<BACK>(shared.rounded[group], 1 / scale, has_other(store));
+        float scale = is_f16<T> ? state.scale_in_memory(largest[group], 1 + group) : 1;
+        float sum = state.replace(shared.rounded[group], 1 / scale, has_C(store));
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         __syncwarp();
         if (lane == 0) mbarrier_arrive(&rounded[group]);
-        if (is_f16<T> && threadIdx.x % 128 == 0) scales[1ll * slot(store) * panels + panel] = scale * unit;
-        if (!has_other(store)) continue;
-        if (is_f16<T>) sum *= unit * other_scales[1ll * other_slot(store) * panels + panel];
+        if (is_f16<T> && threadIdx.x % 128 == 0) dC_scales[1ll * slot(store) * panels + panel] = scale * unit;
+        if (!has_C(store)) continue;
+        if (is_f16<T>) sum *= unit * C_scales[1ll * C_slot(store) * panels + panel];
         store_product(sum, border(store));
     }
-    if (!BACK || !given) return;
+    if (!given) return;
     if constexpr (is_f16<T>) state.multiply(unit);
     store_product(state.inner_product(C0 + cell, column, dhqk, dhhv), 0);
     if (wanted) state.end(dC0 + cell, column, dhqk, dhhv);

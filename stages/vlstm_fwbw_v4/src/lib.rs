@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod checks;
+mod linear;
 mod wide;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
@@ -21,6 +22,7 @@ use lab_harness::{
 };
 use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROWS, Saved, panels};
 
+pub use linear::{DECAY, Linear, SIGMOID};
 pub use wide::{WIDE, Wide};
 
 #[allow(missing_docs, unsafe_code)]
@@ -211,7 +213,7 @@ pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v4",
     teaches: "one walk, four uses: each gradient is one more forward walk",
     // `lab run` takes the last of the stage's family, which takes states and both types.
-    versions: &[&WALKS, &TOGETHER, &WIDE, &SEGMENTED, &PACKED],
+    versions: &[&WALKS, &TOGETHER, &WIDE, &SEGMENTED, &PACKED, &DECAY, &SIGMOID],
     is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
@@ -312,7 +314,10 @@ impl Version for Walks {
         // eight more or fewer, by the instantiation). With its pointers, too, it would be worse code: those of a struct may overlap, for all
         // that the compiler knows (of 128 x 256 through n in bf16 it spills 560 bytes, not 136).
         let gradients = instance(&kernels::GRADIENTS, "vlstm_gradients", dtype, |i| {
-            dhqk <= i.size("DHQK") && dhhv <= i.size("DHHV") && i.has("THROUGH_N", through)
+            dhqk <= i.size("DHQK")
+                && dhhv <= i.size("DHHV")
+                && i.has("THROUGH_N", through)
+                && i.argument("NORMALIZER").is_none()
         });
         let room = ["DHQK", "DHHV"].map(|name| gradients.size(name));
         // 64s of columns that the blocks of a head have, and those that one has.
@@ -340,7 +345,7 @@ impl Version for Walks {
             _ => forward.segments_for(device, dims, dtype),
         };
         let columns = [room[0], dhhv];
-        let backward = ForBackward { anchors, through_n };
+        let backward = ForBackward { anchors, through_n, rows: false };
         let PackedSlot { cu_seqlens, .. } = packed;
         let is_packed = packed.sequences.is_some();
         let rows_apart = ROWS.map(|name| request.row_stride(name));
@@ -355,7 +360,7 @@ impl Version for Walks {
             rows_apart,
             backward,
         };
-        let Saved { states: saved, n: saved_n, slopes } =
+        let Saved { states: saved, n: saved_n, slopes, .. } =
             forward.add_forward(&mut plan, kernels::PROMISE, launches)?;
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
         if exact {
@@ -399,7 +404,7 @@ impl Version for Walks {
                 arguments![heads, chunks, stretches, anchors, slices: key_panels, log2_scale, eps],
             )
             .with(arguments![cu_seqlens, packed: is_packed, sequences])
-            .with(arguments![segments, chunks_each, given, given_last, wanted, through_n, exact])
+            .with(arguments![sharing: 1, weighed: true, segments, chunks_each, given, given_last, wanted, through_n, exact])
             .with(arguments![saved_n, saved_dn, n_parts, rho, keys: room[0]])
             .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, dCN: last[0], dnN: last[1]])
             .with(arguments![dC0: first[0], dn0: first[1]]);
@@ -407,7 +412,7 @@ impl Version for Walks {
         let of_gates = [
             device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?,
             device.load(instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| {
-                i.size("UNIT") == 1
+                i.size("UNIT") == 1 && i.argument("GATES").is_none()
             }))?,
         ];
         for kernel in of_gates {

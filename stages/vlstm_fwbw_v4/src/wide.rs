@@ -87,12 +87,12 @@ impl Version for Wide {
             vlstm::state_gradient_slots(&mut plan, request)?;
         let StateSlots { given, first: [c0, n0, m0], last: [c_n, n_n, _], .. } = state.clone();
         let through_n = exact || given || given_last;
-        let backward = ForBackward { anchors: 0, through_n };
+        let backward = ForBackward { anchors, through_n, rows: true };
         let columns = [KEYS, dhhv];
         let (segments, rows_apart) = (1, [None; 4]);
         let forward =
             Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward };
-        let Saved { slopes, .. } =
+        let Saved { states: c, scales: c_scales, slopes, .. } =
             vlstm_fw_v4::WIDE.add_forward(&mut plan, kernels::PROMISE, forward)?;
 
         let slot = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");
@@ -108,11 +108,9 @@ impl Version for Wide {
         // C of what stretches begin with, dC of what they end with.
         let [of_c, of_dc] =
             [given, given_last].map(|at_end| heads * (anchors + usize::from(at_end)));
-        let [c, dc] = [of_c, of_dc].map(|all| plan.scratch(dtype, all.max(1) * rows * KEYS));
-        let [c_scales, dc_scales] = [of_c, of_dc].map(|all| match dtype {
-            DType::F16 => plan.scratch(DType::F32, (all * rows / CHUNK).max(1)),
-            _ => plan.scratch(DType::F32, 1),
-        });
+        let dc = plan.scratch(dtype, of_dc.max(1) * rows * KEYS);
+        let of_scales = if dtype == DType::F16 { of_dc * rows / CHUNK } else { 0 };
+        let dc_scales = plan.scratch(DType::F32, of_scales.max(1));
         let of_n = if through_n { heads * anchors * KEYS } else { 0 };
         let [saved_n, saved_dn] = [(); 2].map(|()| plan.scratch(DType::F32, of_n.max(1)));
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
@@ -134,7 +132,7 @@ impl Version for Wide {
             .with(arguments![through_n, exact, saved_n, saved_dn, keys: KEYS, C0: c0, n0, m0])
             .with(arguments![CN: c_n, nN: n_n, dCN: last[0], dnN: last[1], dC0: first[0]])
             .with(arguments![dn0: first[1], C_scales: c_scales, dC_scales: dc_scales, panels: rows / CHUNK])
-            .with(arguments![forward: of_stretches, reverse: back_of_stretches]);
+            .with(arguments![forward: of_stretches, reverse: back_of_stretches, weighed: true]);
 
         if exact {
             let kernel = instance(&kernels::GATES, "vlstm_normaliser_gradient", dtype, |_| true);
@@ -149,29 +147,19 @@ impl Version for Wide {
         let units =
             [(1, of_chunks, back_of_chunks), (ANCHOR_CHUNKS, of_stretches, back_of_stretches)];
         for (unit, forward, reverse) in units {
-            let of_unit = |i: &Instance| i.size("UNIT") == unit;
+            let of_unit = |i: &Instance| i.size("UNIT") == unit && i.argument("GATES").is_none();
             let kernel =
                 device.load(instance(&kernels::GATES, "vlstm_gate_weights", dtype, of_unit))?;
             let own = arguments![forward, reverse];
             plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, own)?;
         }
         let grid = blocks("B NH slices of V", heads * slices)?;
-        // The one that walks on multiplies with nothing.
-        let forward = [k, v, c.stored_by(states), k];
-        let reverse = [q, dh, dc.stored_by(gradients), c.loaded_by(states)];
-        let walks = [
-            ("false", of_c, forward, of_chunks, [c_scales, dc_scales]),
-            // Where a state goes in, its gradient is asked for.
-            ("true", of_dc + of_c, reverse, back_of_chunks, [dc_scales, c_scales]),
-        ];
-        for (back, stores, [y, z, states, others], weights, [scales, other_scales]) in walks {
-            if stores == 0 {
-                continue;
-            }
-            let of_direction = |i: &Instance| i.has("BACK", back);
-            let kernel = instance(&kernels::WIDE_STATES, "vlstm_wide_states", dtype, of_direction);
+        // Where a state goes in, its gradient is asked for.
+        if of_dc + of_c > 0 {
+            let kernel = instance(&kernels::WIDE_STATES, "vlstm_wide_states", dtype, |_| true);
             let kernel = device.load(kernel)?;
-            let own = arguments![y, z, states, others, weights, scales, other_scales];
+            let (c, dc) = (c.loaded_by(states), dc.stored_by(gradients));
+            let own = arguments![q, dh, C: c, dC: dc, weights: back_of_chunks];
             plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), own)?;
         }
         if through_n {
@@ -191,7 +179,8 @@ impl Version for Wide {
         let kernel = instance(&kernels::WIDE_GRADIENTS, "vlstm_wide_gradients", dtype, of_kind);
         let kernel = device.load(kernel)?;
         let of_stretch = 2 * (2 + dhhv.div_ceil(WIDTH));
-        let grid = blocks("B NH parts of the gradients", heads * stretches * of_stretch)?;
+        let works = blocks("B NH parts of the gradients", heads * stretches * of_stretch)?;
+        let grid = works.min(device.facts().multiprocessors);
         let own = arguments![
             q, k, v, dh, dq, dk, dv, C: c.loaded_by(states), dC: dc.loaded_by(gradients)
         ];

@@ -349,7 +349,7 @@ fn module_by_hand(body: &str) -> String {
     format!(
         ".version 8.0\n.target sm_90a\n.address_size 64\n\
          .visible .entry k(.param .u64 .ptr .global .align 16 k_param_0)\n{{\n.reg .pred %p<4>;\n.reg .b16 %h<2>;\n\
-         .reg .b32 %r<8>;\n.reg .f32 %f<16>;\n.reg .b64 %rd<8>;\n.shared .align 128 .b8 tile[2304];\n\
+         .reg .b32 %r<12>;\n.reg .f32 %f<16>;\n.reg .b64 %rd<8>;\n.shared .align 128 .b8 tile[2304];\n\
          ld.param.u64 %rd1, [k_param_0];\nmov.u32 %r1, %tid.x;\n{body}\nret;\n}}\n"
     )
 }
@@ -363,38 +363,91 @@ fn check_by_hand(body: &str, launch: &str) -> (Option<i32>, String) {
     (code, stdout + &stderr)
 }
 
-/// Two products of ones, 64 x 16 by 16 x 8, in one group; the second adds to copies of the first one's sums. `between` stands
-/// between the two.
-fn two_products(between: &str) -> String {
+/// Two products of ones, 64 x 16 by 16 x 8, in one group; the second adds to copies of the first one's sums. `behind` stands
+/// behind the fence, and `between` between the two. The first product's A is `a`, and it adds if `adds` is `%p1`, which is true.
+fn two_products([behind, between]: [&str; 2], a: &str, adds: &str) -> String {
     let ones: String = (0..9).map(|n| format!("st.shared.b16 [%r2 + {}], %h1;\n", 2 * n)).collect();
     let zeros: String = (1..=4).map(|n| format!("mov.f32 %f{n}, 0f00000000;\n")).collect();
+    let of_a: String = (5..=8).map(|n| format!("mov.b32 %r{n}, 0x3C003C00;\n")).collect();
     let copies: String = (1..=4).map(|n| format!("mov.f32 %f{}, %f{n};\n", n + 4)).collect();
-    let product = |sums: &str| {
+    let product = |sums: &str, a: &str, adds: &str| {
+        let across = if a.starts_with('{') { "0" } else { "0, 0" };
         format!(
-            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{{sums}}}, %rd2, %rd3, %p1, 1, 1, 0, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{{sums}}}, {a}, %rd3, {adds}, 1, 1, {across};\n"
         )
     };
     format!(
         "mov.u32 %r3, tile;\nmad.lo.u32 %r2, %r1, 18, %r3;\nmov.b16 %h1, 0x3C00;\n{ones}{zeros}\
          fence.proxy.async.shared::cta;\nbar.sync 0;\nsetp.eq.u32 %p1, %r3, %r3;\n\
+         setp.ne.u32 %p2, %r3, %r3;\n{of_a}\
          shr.u32 %r4, %r3, 4;\ncvt.u64.u32 %rd2, %r4;\nor.b64 %rd2, %rd2, 0x1000080000;\nadd.s64 %rd3, %rd2, 128;\n\
-         wgmma.fence.sync.aligned;\n{}{copies}{between}{}wgmma.commit_group.sync.aligned;\n\
+         wgmma.fence.sync.aligned;\n{behind}{}{copies}{between}{}wgmma.commit_group.sync.aligned;\n\
          wgmma.wait_group.sync.aligned 0;\nmul.wide.u32 %rd4, %r1, 16;\nadd.s64 %rd4, %rd4, %rd1;\n\
          st.global.v4.f32 [%rd4], {{%f5, %f6, %f7, %f8}};",
-        product("%f1, %f2, %f3, %f4"),
-        product("%f5, %f6, %f7, %f8")
+        product("%f1, %f2, %f3, %f4", a, adds),
+        product("%f5, %f6, %f7, %f8", "%rd2", "%p1")
     )
+}
+
+/// A compiler puts a constant anywhere, and so behind the fence. Of sums that nobody has set NVRTC makes zeros; a product that sets its
+/// sums does not read them. One that adds to them does, and each reads its A.
+#[test]
+fn constants_and_sums_that_a_product_does_not_read_need_no_fence() {
+    let launch = "1 --block 128 --arg out:f32[512] --expect k_param_0=np.full(512,32.)";
+    let zeros = "mov.f32 %f1, 0f00000000;\nmov.f32 %f3, %f1;\n";
+    let sums = "cvt.rn.f32.u32 %f1, %r1;\nadd.f32 %f1, %f1, %f1;\n";
+    let a = "shr.u32 %r9, %r1, 31;\nadd.u32 %r7, %r7, %r9;\n";
+    let (shared, registers) = ("%rd2", "{%r5, %r6, %r7, %r8}");
+    let unfenced = "wgmma may not see what the thread has done with its registers";
+    for (behind, of_a, adds, found) in [
+        (zeros, shared, "%p1", None),
+        (sums, shared, "%p2", None),
+        (zeros, registers, "%p2", None),
+        (sums, shared, "%p1", Some(unfenced)),
+        (a, registers, "%p2", Some(unfenced)),
+    ] {
+        let (code, told) = check_by_hand(&two_products([behind, ""], of_a, adds), launch);
+        let case = format!("{behind}{of_a} {adds}: {told}");
+        assert_eq!(code, Some(if found.is_some() { 3 } else { 0 }), "{case}");
+        assert!(told.contains(found.unwrap_or(": as expected, all 512")), "{case}");
+    }
 }
 
 #[test]
 fn a_copy_of_sums_between_two_products_is_none() {
     let launch = "1 --block 128 --arg out:f32[512] --expect k_param_0=np.full(512,32.)";
-    let (code, told) = check_by_hand(&two_products(""), launch);
+    let (code, told) = check_by_hand(&two_products(["", ""], "%rd2", "%p1"), launch);
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains(": as expected, all 512") && told.contains(": 0 findings"), "{told}");
-    let (code, told) = check_by_hand(&two_products("add.f32 %f5, %f5, %f5;\n"), launch);
+    let doubled = ["", "add.f32 %f5, %f5, %f5;\n"];
+    let (code, told) = check_by_hand(&two_products(doubled, "%rd2", "%p1"), launch);
     assert_eq!(code, Some(3), "{told}");
     assert!(told.contains("registers of a wgmma are used while it is in flight"), "{told}");
+}
+
+/// A warp's tiles: A of 16 x 8, B of 8 x 16 by columns, and their product behind the two.
+#[test]
+fn tiles_by_wmma() {
+    let sums = "{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}";
+    let zeros: String = (1..=8).map(|n| format!("mov.f32 %f{n}, 0f00000000;\n")).collect();
+    let product = |stride: &str| {
+        format!(
+            "mov.u32 %r9, {stride};\n{zeros}\
+             wmma.load.a.sync.aligned.row.m16n16k8.global.tf32 {{%r2, %r3, %r4, %r5}}, [%rd1], %r9;\n\
+             wmma.load.b.sync.aligned.col.m16n16k8.global.tf32 {{%r6, %r7, %r8, %r10}}, [%rd1+512];\n\
+             wmma.mma.sync.aligned.row.col.m16n16k8.f32.tf32.tf32.f32 {sums}, {{%r2, %r3, %r4, %r5}}, \
+             {{%r6, %r7, %r8, %r10}}, {sums};\n\
+             wmma.store.d.sync.aligned.row.m16n16k8.global.f32 [%rd1+1024], {sums}, 16;"
+        )
+    };
+    let launch = "1 --block 32 --arg inout:f32[512]=arange --expect k_param_0=np.concatenate([k_param_0[:256],\
+                  (k_param_0[:128].reshape(16,8)@k_param_0[128:256].reshape(16,8).T).ravel()])";
+    let (code, told) = check_by_hand(&product("8"), launch);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains(": as expected, all 512") && told.contains(": 0 findings"), "{told}");
+    let (code, told) = check_by_hand(&product("40"), "1 --block 32 --arg inout:f32[512]=arange");
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("out of bounds: k_param_0[") && told.contains("at k.ptx:"), "{told}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod listing;
 mod ptx;
 mod sass;
 mod show;
-mod versions;
+pub(crate) mod versions;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_device::{DType, Device};
-use lab_harness::crowd::Crowd;
+use lab_harness::crowd::{CYCLES, Crowd};
 use lab_harness::timing::Times;
 use lab_harness::{Dims, Error, Problem, Version};
 use serde::Serialize;
@@ -29,6 +29,9 @@ pub(crate) struct Arguments {
     /// Runs of each
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
+    /// After so many cycles a block that holds a multiprocessor goes unasked: a third of a second on an H200
+    #[arg(long, default_value_t = CYCLES, value_parser = clap::value_parser!(i64).range(1..))]
+    cycles: i64,
     /// Writes what was measured, as JSON
     #[arg(long)]
     out: Option<PathBuf>,
@@ -129,7 +132,7 @@ fn measure_one(
     let (first, second) = (launched()?, launched()?);
     let runs = arguments.runs as usize;
     let alone = Times::of(&device.time(runs, || prepared.launch())?);
-    let crowd = Crowd::begin(device, arguments.blocks)?;
+    let crowd = Crowd::begin(device, arguments.blocks, arguments.cycles)?;
     // They have all come by then.
     std::thread::sleep(std::time::Duration::from_millis(2));
     let beside = device.time(runs, || prepared.launch());
@@ -148,4 +151,51 @@ fn measure_one(
         beside_us: beside.median_us,
         ends,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Typed {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn typed(text: &str) -> Result<Arguments, clap::Error> {
+        let words = ["crowd"].into_iter().chain(text.split_whitespace());
+        Typed::try_parse_from(words).map(|typed| typed.arguments)
+    }
+
+    /// On the emulator each launch ends before the next begins: the blocks go unasked before the version runs.
+    #[test]
+    fn a_version_is_run_alone_and_beside_blocks_with_the_same_results() {
+        let arguments = typed("playg:copy_packs@R=2,C=64 --blocks 2 --runs 1 --cycles 1000");
+        let arguments = arguments.unwrap();
+        let [(version, dims)] = &problems(&arguments.versions[0], DType::F32).unwrap()[..] else {
+            panic!("one version, one problem");
+        };
+        let device = Device::emulator().unwrap();
+        let problem = Problem::new(dims.clone(), DType::F32);
+        let line = measure_one(&device, *version, problem, &arguments).unwrap();
+        assert_eq!((&*line.version, &*line.shape), ("playg:copy_packs", "C=64,R=2"));
+        assert!(line.alone_us > 0.0 && line.beside_us > 0.0 && !line.ends);
+    }
+
+    #[test]
+    fn a_stage_is_all_its_versions_and_sizes_that_are_not_given_are_those_that_are_timed() {
+        let of = |text| problems(text, DType::BF16).unwrap();
+        let [(_, dims)] = &of("attention:v6_turns@S=4096")[..] else { panic!("one version") };
+        assert!(dims.find("S") == Some(4096) && dims.find("D").is_some(), "{dims}");
+        assert!(of("attention").len() > 3);
+        for wrong in ["attention:none", "attention:v6_turns@S", "attention:v6_turns@X=1"] {
+            assert!(problems(wrong, DType::BF16).is_err(), "{wrong}");
+        }
+        for wrong in ["", "playg --blocks 0", "playg --runs 0", "playg --cycles 0"] {
+            assert!(typed(wrong).is_err(), "{wrong}");
+        }
+    }
 }

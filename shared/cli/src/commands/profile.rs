@@ -6,7 +6,7 @@ use clap::Args;
 use lab_checker::counted::CAVEAT;
 use lab_device::emulator::write_atomically;
 use lab_device::{Device, Mode, Selector};
-use lab_harness::{Dims, Error, Info, Options, Version, compare};
+use lab_harness::{Dims, Error, Info, Options, Version, compare, tensor};
 use serde_json::{Value, json};
 
 use crate::commands::run::{random_inputs, version_that_fits};
@@ -36,6 +36,9 @@ pub(crate) struct Arguments {
     /// Writes the kernel with its figures, and pictures of lanes, sectors and banks, as one page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// A safetensors file for the outputs
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     kernel: kernel::Arguments,
 }
@@ -48,6 +51,7 @@ fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
         (arguments.dtype.is_some(), "--dtype"),
         (!arguments.settings.is_empty(), "--set"),
         (arguments.html.is_some(), "--html"),
+        (arguments.output.is_some(), "--output"),
     ];
     kernel::refuse_for_file(&arguments.name, &of_stage)?;
     refuse_gpu(common)?;
@@ -82,7 +86,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         )));
     }
     let options = Options::parse(&arguments.settings, info)?;
-    if let Some(path) = &arguments.html {
+    for path in [&arguments.html, &arguments.output].into_iter().flatten() {
         check_target(path)?;
     }
     let shape = filled(&given, info);
@@ -97,6 +101,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     prepared.launch()?;
     let profile = profile::settled(device.take_profile());
     let outputs = prepared.outputs()?;
+    if let Some(path) = &arguments.output {
+        tensor::write(path, &outputs)?;
+    }
     let report = Report {
         info,
         comparisons: compare(version, &inputs, &outputs, &options, dtype),

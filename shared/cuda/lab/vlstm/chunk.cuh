@@ -91,8 +91,8 @@ template <class T> class Mass {
 
 // What one turn of the loop takes of x, y and z: a walk reads the state by x, and adds y zᵀ to it. These are Q, K and V
 // here; in the walks for gradients (vlstm_fwbw_v4) dh and others. GROUPS panels of z, one for each warpgroup that holds a
-// part of the state.
-template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
+// part of the state: of one head, or each of a head of its own, where HEADS of them share Q and K.
+template <class T, int KEY, int GROUPS, int HEADS = 1> struct alignas(1024) Place {
     static constexpr int PANELS = KEY / PANEL, Y_ROWS = CHUNK + N_ROWS, N_CELLS = N_ROWS * PANEL;
     T x[PANELS][CHUNK * PANEL];
     T y[PANELS][Y_ROWS * PANEL];
@@ -102,19 +102,25 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
 
     // ANCHOR: load
     // Asks for the chunk from position `first` on, and the values from column `value` on; one thread. Who only adds to
-    // the state needs no Q. `more` bytes come by other copies.
+    // the state needs no Q. `more` bytes come by other copies. So many heads as `sharing` says have the same Q and K.
     template <bool WITH_Q = true>
     __device__ __forceinline__ void load(const TensorMap& Q, const TensorMap& K, const TensorMap& V,
                                          const Sequence& sequence, int first, int value, Mbarrier* full,
-                                         unsigned more = 0) {
+                                         unsigned more = 0, int sharing = 1) {
+        Sequence of_keys = sequence;
+        of_keys.head /= sharing;
         mbarrier_arrive_expect(full, ((WITH_Q + 1) * PANELS + GROUPS) * CHUNK * SPAN + more);
 #pragma unroll
         for (int p = 0; p < PANELS; ++p) {
-            if (WITH_Q) tensor_load(x[p], Q, sequence.box(p * PANEL, first).at, full);
-            tensor_load(y[p], K, sequence.box(p * PANEL, first).at, full);
+            if (WITH_Q) tensor_load(x[p], Q, of_keys.box(p * PANEL, first).at, full);
+            tensor_load(y[p], K, of_keys.box(p * PANEL, first).at, full);
         }
 #pragma unroll
-        for (int g = 0; g < GROUPS; ++g) tensor_load(z[g], V, sequence.box(value + g * PANEL, first).at, full);
+        for (int g = 0; g < GROUPS; ++g) {
+            Sequence own = sequence;
+            if (HEADS > 1) own.head += g;
+            tensor_load(z[g], V, own.box(HEADS > 1 ? value : value + g * PANEL, first).at, full);
+        }
     }
     // ANCHOR_END: load
 
@@ -125,6 +131,14 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
         for (int at = threadIdx.x; at < 8 * PANEL; at += THREADS) alpha[at] = from_math<T>(0);
     }
 };
+
+// Of two heads that share Q and K, with what the second one's gates say.
+template <class T, int KEY> struct PlaceOfTwo : Place<T, KEY, 2, 2> {
+    T more_alpha[PANEL * 2];
+    Gates more_gates;
+};
+template <class T, int KEY, int GROUPS, int HEADS> struct PlaceOf { using type = Place<T, KEY, GROUPS>; };
+template <class T, int KEY> struct PlaceOf<T, KEY, 2, 2> { using type = PlaceOfTwo<T, KEY>; };
 
 // An element of a panel.
 template <class T> __device__ __forceinline__ T* cell(T* panel, int row, int column) {
@@ -139,13 +153,13 @@ __device__ __forceinline__ void load_columns(unsigned (&to)[4], const T* panel, 
 }
 
 // ANCHOR: scores
-// score = X [Y; n]ᵀ, of KEY columns of both: 64 rows, and as many columns as Y's panels have rows.
+// score = X [Y; n]ᵀ, of KEY columns of both: 64 rows, and as many columns as Y's panels have rows; without n 64.
 template <class T, int KEY, int SIZE, class Place>
 __device__ __forceinline__ void multiply_scores(float (&score)[SIZE], const Place& place) {
-    static_assert(2 * SIZE == Place::Y_ROWS, "a score for each of 64 rows and each of Y's");
+    static_assert(2 * SIZE == Place::Y_ROWS || 2 * SIZE == CHUNK, "a score for each of 64 rows and each of Y's");
 #pragma unroll
     for (int k = 0; k < KEY; k += 16)
-        wgmma<T, Place::Y_ROWS>(score, advance(k_major<SPAN>(place.x[k / PANEL], 8 * SPAN), k % PANEL * 2),
+        wgmma<T, 2 * SIZE>(score, advance(k_major<SPAN>(place.x[k / PANEL], 8 * SPAN), k % PANEL * 2),
                                 advance(k_major<SPAN>(place.y[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
 }
 // ANCHOR_END: scores
@@ -169,13 +183,14 @@ template <class Gates> __device__ __forceinline__ void weights_of(float (&weight
 }
 
 // C̃_ij = s (q_i·k_j) P_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of the same rows, where the
-// product has n divided by `up`. weight(at) is of elements `at` and `at` + 1 of the product.
-template <class T, class Weight>
-__device__ __forceinline__ void weigh_by(float (&l)[2], const float (&score)[36], const Weight& weight,
+// product has n divided by `up`. weight(at) is of elements `at` and `at` + 1 of the product. Without n there is no l.
+template <class T, int SIZE, class Weight>
+__device__ __forceinline__ void weigh_by(float (&l)[2], const float (&score)[SIZE], const Weight& weight,
                                          const Gates& gates, float up, T* pairs) {
+    constexpr bool WITH_N = 2 * SIZE > CHUNK;
     int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) l[r] = gates.beta[own + 8 * r] * up * (score[32 + 2 * r] + score[33 + 2 * r]);
+    for (int r = 0; WITH_N && r < 2; ++r) l[r] = gates.beta[own + 8 * r] * up * (score[32 + 2 * r] + score[33 + 2 * r]);
 #pragma unroll
     for (int j = 0; j < CHUNK; j += 16) {
         unsigned words[4];
@@ -185,19 +200,19 @@ __device__ __forceinline__ void weigh_by(float (&l)[2], const float (&score)[36]
             float2 by = weight(at);
             // Not 0 · NaN, where K's row is a later one.
             float x = column <= row ? score[at] * by.x : 0, y = column < row ? score[at + 1] * by.y : 0;
-            l[r] += x + y;
+            if (WITH_N) l[r] += x + y;
             words[w] = two_halves<T>(x, y);
         }
         store_matrices(cell(pairs, warp * 16 + lane % 16, j + lane / 16 * 8), words);
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
+    for (int r = 0; WITH_N && r < 2; ++r)
         for (int d = 1; d < 4; d *= 2) l[r] += __shfl_xor_sync(0xffffffff, l[r], d);
 }
 
 // The same by weights that are there.
-template <class T>
-__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const float (&weight)[32],
+template <class T, int SIZE>
+__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[SIZE], const float (&weight)[32],
                                       const Gates& gates, float up, T* pairs) {
     weigh_by(l, score, [&](int at) { return make_float2(weight[at], weight[at + 1]); }, gates, up, pairs);
 }

@@ -3,6 +3,7 @@
 #include "lab/ptx/named_barrier.cuh"
 #include "lab/reduce.cuh"
 #include "lab/vlstm/chunk.cuh"
+#include "lab/vlstm/policy.cuh"
 
 namespace lab {
 
@@ -19,8 +20,9 @@ __device__ __forceinline__ float m_of(double m) { return m > LOWEST / 2 ? static
 constexpr double LOG2E_64 = 1.4426950408889634;
 __device__ __forceinline__ float power(double x) { return power_of_two(static_cast<float>(x * LOG2E_64)); }
 
-// What a chunk's gates say without M; of a lane's two neighbouring positions, as b_i below.
-struct ChunkGates {
+// What a chunk's gates say without M; of a lane's two neighbouring positions, as b_i below. Where there is no m, nothing asks
+// for what is largest.
+template <bool STABILISED = true> struct ChunkGates {
     double b[2], x[2];     // b_i, and i_i - b_i
     double before, largest;  // the largest x before the two, and with them
     double all;            // b of the last position
@@ -40,14 +42,16 @@ struct ChunkGates {
         double earlier = __shfl_up_sync(ALL, sum, 1);
         b[0] = (lane > 0 ? earlier : 0) + own[0], b[1] = sum, all = __shfl_sync(ALL, sum, 31);
         x[0] = input[0] - b[0], x[1] = input[1] - b[1];
+        if constexpr (!STABILISED) return;
         largest = larger(x[0], x[1]);
         for (int d = 1; d < 32; d *= 2) largest = larger(__shfl_up_sync(ALL, largest, d), largest);
         before = __shfl_up_sync(ALL, largest, 1);
         if (lane == 0) before = LOWEST;
     }
 
-    // R_i of the two, where M is before the chunk.
+    // R_i of the two, where M is before the chunk; such that m_i is 0 where there is none.
     __device__ __forceinline__ double R(double M, int n) const {
+        if constexpr (!STABILISED) return -b[n];
         return larger(M, n > 0 ? largest : larger(before, x[0]));
     }
 };
@@ -59,10 +63,11 @@ struct ChunkGates {
 //   s P_ij = s exp((i_j - b_j) - R_i)                   s β_i = s exp(M - R_i)
 //   α_j = exp((i_j - b_j) - R)  γ = exp(M - R)          R = R_i of the last position
 //
+// These are Exponential gates. Of others (lab/vlstm/policy.cuh) log w_i stands for i_i; m and M are 0, and so R_i = -b_i.
 // Sums and differences are in f64: after 60 gates of -100 floats would lie 5e-4 apart. A warp takes every
 // WARPS-th chunk, a lane two neighbouring positions of it. All but M it knows without the others; M goes from warp
 // to warp.
-template <int WARPS> class GateScan {
+template <int WARPS, class GATES = Exponential, class NORMALIZER = MaxExp> class GateScan {
     static constexpr unsigned ALL = 0xffffffff;
     const float *i_, *f_;
     int from_, to_, S_, warp_;
@@ -74,8 +79,8 @@ template <int WARPS> class GateScan {
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
             int t = first + threadIdx.x % 32 * 2 + n;
-            in[n] = t < S_ ? i_[t] : lowest<float>();
-            forget[n] = t < S_ ? f_[t] : -lowest<float>();
+            in[n] = t < S_ ? GATES::input(i_, t) : GATES::nothing();
+            forget[n] = t < S_ ? f_[t] : GATES::open();
         }
     }
 
@@ -91,27 +96,27 @@ template <int WARPS> class GateScan {
 
     // ANCHOR: step
     // The gates of the chunk that begins at `first`; its m to `m_out`, if it stores. Returns what is behind it. Calls
-    // claim() once the warps of all chunks before have called theirs. Who only adds to the state needs no rows.
-    template <bool WITH_ROWS, class T, class Claim>
+    // claim() once the warps of all chunks before have called theirs, IN_ORDER. Who only adds to the state needs no rows.
+    template <bool WITH_ROWS, bool IN_ORDER = true, class T, class Claim>
     __device__ __forceinline__ Before step(Gates& to, T* alpha, float log2_scale, float* m_out, bool stores, int first,
                                            Claim claim) {
         int lane = threadIdx.x % 32;
-        float input[2] = {in[0], in[1]};
-        double own[2] = {log_kept(forget[0]), log_kept(forget[1])};
+        float input[2] = {GATES::log_weight(in[0]), GATES::log_weight(in[1])};
+        double own[2] = {GATES::log_kept(forget[0]), GATES::log_kept(forget[1])};
         fetch(first + WARPS * CHUNK);
-        ChunkGates chunk(input, own);
+        ChunkGates<GATES::STABILISED> chunk(input, own);
         const double(&b)[2] = chunk.b, (&x)[2] = chunk.x, all = chunk.all;
-        if (WARPS > 1 && first > from_) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // that of the chunk before has left M
+        if (IN_ORDER && WARPS > 1 && first > from_) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // that of the chunk before has left M
         claim();
-        double M = before_[warp_].m;
+        double M = GATES::STABILISED ? before_[warp_].m : 0;
         double R[2] = {chunk.R(M, 0), chunk.R(M, 1)}, last = __shfl_sync(ALL, R[1], 31);
-        Before next{ChunkGates::larger(all + last, LOWEST), before_[warp_].sum + all};
-        if (first + CHUNK >= S_) {
+        Before next{GATES::STABILISED ? ChunkGates<>::larger(all + last, LOWEST) : 0, IN_ORDER ? before_[warp_].sum + all : all};
+        if (GATES::STABILISED && first + CHUNK >= S_) {
             // It may go out, as a float: then α and γ make C a multiple of exp(m) for just this m.
             next.m = static_cast<float>(next.m);
             last = next.m - all;
         }
-        if (WARPS > 1 && first + CHUNK < to_) {
+        if (IN_ORDER && WARPS > 1 && first + CHUNK < to_) {
             if (lane == 0) before_[(warp_ + 1) % WARPS] = next;
             named_barrier_arrive(FIRST_BARRIER + (warp_ + 1) % WARPS, 64);
         }
@@ -125,12 +130,12 @@ template <int WARPS> class GateScan {
             *cell(alpha, 1, at) = from_math<T>(weight - to_math(held));
             alpha_sum += weight;
             if constexpr (WITH_ROWS) {
-                double m = b[n] + R[n];
+                double m = GATES::STABILISED ? b[n] + R[n] : 0;
                 to.row[at] = two_floats(log2_scale - R[n] * LOG2E_64);
                 to.column[at] = two_floats(x[n] * LOG2E_64);
                 to.beta[at] = exp2f(log2_scale) * power(M - R[n]);
-                to.floor[at] = expf(static_cast<float>(-m));
-                if (stores && first + at < S_) m_out[first + at] = m_of(m);
+                if constexpr (NORMALIZER::DIVIDES) to.floor[at] = NORMALIZER::floor(m);
+                if (GATES::STABILISED && stores && first + at < S_) m_out[first + at] = m_of(m);
             }
         }
         if constexpr (is_f16<T>) alpha_sum = warp_reduce(alpha_sum, Add());
@@ -141,7 +146,7 @@ template <int WARPS> class GateScan {
 };
 
 // n of a head: KEY sums over the chunks before. One warpgroup; a lane of every four has two keys of each 64.
-template <class T, int KEY> class KeySum {
+template <class T, int KEY, class NORMALIZER = MaxExp> class KeySum {
     static constexpr int TILES = KEY / 64;
     float n[TILES][2], part[TILES][4];
     Mass<T> mass;
@@ -223,6 +228,18 @@ template <class T, int KEY> class KeySum {
         });
     }
     // ANCHOR_END: sum
+};
+
+// Where there is no n.
+template <class T, int KEY> class KeySum<T, KEY, None> {
+  public:
+    __device__ __forceinline__ void begin(const float*, int) {}
+    __device__ __forceinline__ void weigh(float*, int) {}
+    template <class Use> __device__ __forceinline__ void each(Use) const {}
+    template <class Place> __device__ __forceinline__ void multiply(const Place&) {}
+    __device__ __forceinline__ void add(const Gates&) {}
+    __device__ __forceinline__ float up() const { return 1; }
+    template <class Place> __device__ __forceinline__ void publish(Place&) const {}
 };
 
 }  // namespace lab

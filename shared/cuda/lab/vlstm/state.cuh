@@ -255,14 +255,16 @@ template <class T, int KEY, int PARTS = 1> class State {
     // ANCHOR_END: update
 
     // ANCHOR: store
-    // h_i = out_i / (n_i + eps), rounded, once it is there.
+    // h_i = out_i / (n_i + eps), rounded, once it is there; or out_i itself.
+    template <bool DIVIDES = true>
     __device__ __forceinline__ void divide(const float* inverse, float4* room, int turn) {
         wgmma_wait<1>();
         if constexpr (PARTS > 1) exchange(room, turn);
 #pragma unroll
         for (int n = 0; n < SHARE / 8; ++n) {
             int first = PARTS > 1 ? part_ * SHARE : 0;
-            float2 by = *reinterpret_cast<const float2*>(&inverse[first + n * 8 + lane() % 4 * 2]);
+            float2 by = {1, 1};
+            if constexpr (DIVIDES) by = *reinterpret_cast<const float2*>(&inverse[first + n * 8 + lane() % 4 * 2]);
             h[n / 2][n % 2 * 2] = two_halves<T>(made()[4 * n] * by.x, made()[4 * n + 1] * by.y);
             h[n / 2][n % 2 * 2 + 1] = two_halves<T>(made()[4 * n + 2] * by.x, made()[4 * n + 3] * by.y);
         }
@@ -285,6 +287,19 @@ template <class T, int KEY, int PARTS = 1> class State {
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         named_barrier_sync(1 + column, PARTS * 128);  // all of the panel is written
         if (threadIdx.x % (PARTS * 128) == 0) {
+            tensor_store(H, box.at, panel);
+            bulk_commit();
+        }
+    }
+    // The same by one of two panels in turn, for which one barrier is enough.
+    __device__ __forceinline__ void store_in_turn(T* panel, const TensorMap& H, const Box& box, int column) const {
+        static_assert(PARTS == 1, "parts share a panel: wait for all of them");
+        store_share(panel);
+        fence_proxy_async_shared();  // TMA reads what was written by plain stores
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
+        // All of the panel is written; and TMA has read the other one, which is written next.
+        named_barrier_sync(1 + column, 128);
+        if (threadIdx.x % 128 == 0) {
             tensor_store(H, box.at, panel);
             bulk_commit();
         }

@@ -150,6 +150,8 @@ pub(crate) struct Part {
     pub(crate) b: u64,
     /// Address of its four words of A, if A is in registers.
     pub(crate) registers: usize,
+    /// A compiler has chosen its registers.
+    pub(crate) compiled: bool,
     /// Return address of the call.
     pub(crate) pc: usize,
 }
@@ -165,6 +167,14 @@ impl Part {
     fn own(&self) -> [(usize, usize); 2] {
         let a = if self.shape.a_in_registers { 16 } else { 0 };
         [(self.to, self.shape.accumulators()), (self.registers, a)]
+    }
+
+    /// Those in which the thread's own use must be fenced. To accumulators that nobody has set a compiler gives any value it
+    /// likes, in front of the product or of its fence; one that sets them does not read it, and the assembler drops it.
+    fn fenced(&self) -> [(usize, usize); 2] {
+        let [accumulators, a] = self.own();
+        let is_dropped = self.compiled && !self.shape.adds;
+        [if is_dropped { (accumulators.0, 0) } else { accumulators }, a]
     }
 
     /// Whether one of its accumulators is a pattern, and so what nobody set.
@@ -396,6 +406,14 @@ impl Words {
         (from..to).for_each(|word| self.bits[word % Self::SPAN / 64] |= 1 << (word % 64));
     }
 
+    fn remove(&mut self, address: usize, len: usize) {
+        if self.is_empty() {
+            return;
+        }
+        let (from, to) = (address / WORD, (address + len).div_ceil(WORD));
+        (from..to).for_each(|word| self.bits[word % Self::SPAN / 64] &= !(1 << (word % 64)));
+    }
+
     fn contains(&self, address: usize) -> bool {
         let word = address / WORD;
         let is_near = address.is_multiple_of(WORD) && (self.from..self.to).contains(&word);
@@ -458,6 +476,8 @@ pub(crate) struct Asked {
     around: Around,
     /// Words of its stack that it has used since the last fence.
     used: Words,
+    /// A compiler has chosen its registers: see [`Part::compiled`].
+    compiled: bool,
 }
 
 impl Asked {
@@ -474,10 +494,20 @@ impl Asked {
     }
 
     pub(crate) fn ask(&mut self, part: Part) {
+        self.compiled |= part.compiled;
+        if part.compiled && !part.shape.adds {
+            // The next product, which adds to them, finds what this one sets.
+            self.forget(part.to, part.shape.accumulators());
+        }
         self.around.add(part.own());
         self.in_flight.push_back(part.own());
         self.parts.push_back(part);
         self.open += 1;
+    }
+
+    /// What the thread has done with these bytes is no use that a fence must be behind.
+    pub(crate) fn forget(&mut self, address: usize, len: usize) {
+        self.used.remove(address, len);
     }
 
     pub(crate) fn commit(&mut self) {
@@ -527,7 +557,8 @@ impl Asked {
             if self.in_flight.iter().flatten().any(|own| meets(&own)) {
                 return true;
             }
-            self.fenced &= !self.settled.iter().flatten().any(|own| meets(&own));
+            // A compiler's use may be of what nobody reads, so all that it uses is kept.
+            self.fenced &= self.compiled || !self.settled.iter().flatten().any(|own| meets(&own));
         }
         if self.fenced {
             self.used.insert(address, len);
@@ -537,7 +568,8 @@ impl Asked {
 
     /// Whether the thread has used the product's registers since it fenced them.
     pub(crate) fn unfenced(&self, part: &Part) -> bool {
-        let words = part.own().into_iter().flat_map(|(at, bytes)| (at..at + bytes).step_by(WORD));
+        let words =
+            part.fenced().into_iter().flat_map(|(at, bytes)| (at..at + bytes).step_by(WORD));
         !self.fenced || !self.used.is_empty() && words.into_iter().any(|w| self.used.contains(w))
     }
 

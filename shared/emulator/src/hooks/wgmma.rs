@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use crate::abi;
 use crate::access::{How, Kind};
 use crate::completion::wgmma::{Part, Shape, WARPS, reads};
 use crate::running::Running;
@@ -21,7 +22,9 @@ pub(super) fn wgmma(
         Err(wrong) => thread.fail(Fault::Trap(format!("wgmma: {wrong}"))),
     };
     let pc = thread.pc();
-    let part = Part { shape, to: accumulators as usize, a, b, registers: registers as usize, pc };
+    let (to, registers) = (accumulators as usize, registers as usize);
+    let compiled = flags & abi::WGMMA_COMPILED != 0;
+    let part = Part { shape, to, a, b, registers, compiled, pc };
     let wrong = match thread.check() {
         Some((check, thread)) => check.wgmma(thread, &part).err(),
         None => None,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use lab_device::{Collective, Communicator, DType, Device, Launch};
 use lab_harness::binding::StepTime;
-use lab_harness::plan::{Plan, Slot};
+use lab_harness::plan::{Pieces, Plan, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Binder, Binding, Error, Tensor, Tensors, arguments};
 use lab_layers::{Documents, Dropouts, HeadLoss, Parameters, Tape};
@@ -74,34 +74,59 @@ fn tokens_there(data: &Tokens, config: &Config) -> usize {
     }
 }
 
-/// This rank's part of an arena, of which each rank has as many elements.
+/// This rank's part of an arena, which is cut into pieces: of each, each rank has as many elements, one behind the other.
 #[derive(Clone, Copy, Debug)]
 struct Shard {
     rank: usize,
     world: usize,
-    /// Of a part.
-    len: usize,
+    pieces: usize,
+    /// Of a rank's part of a piece.
+    each: usize,
 }
 
 impl Shard {
-    fn new(arena: usize, ranks: &Communicator) -> Self {
-        let (rank, world) = (ranks.rank(), ranks.world());
+    /// In pieces of about so many elements.
+    fn new(arena: usize, ranks: &Communicator, piece: usize) -> Self {
+        let (rank, world, pieces) = (ranks.rank(), ranks.world(), arena.div_ceil(piece));
         // Parts begin at whole wide loads.
-        Self { rank, world, len: arena.div_ceil(world).next_multiple_of(32) }
+        let each = arena.div_ceil(pieces * world).next_multiple_of(32);
+        // Of parts that are rounded up there may be fewer.
+        Self { rank, world, pieces: arena.div_ceil(each * world), each }
+    }
+
+    fn of_ranks(arena: usize, Ranks { communicator, sums, .. }: &Ranks) -> Self {
+        Self::new(arena, communicator, sums.piece.elements(arena, sums.dtype))
+    }
+
+    /// Elements of this rank's part.
+    fn len(self) -> usize {
+        self.pieces * self.each
     }
 
     /// Elements of an arena with what the last part has behind its end.
     fn padded(self) -> usize {
-        self.len * self.world
+        self.len() * self.world
     }
 
-    fn of(self, arena: Slot) -> Slot {
-        arena.part(self.rank * self.len, self.len)
+    /// A piece of an arena.
+    fn piece(self, n: usize, arena: Slot) -> Slot {
+        let len = self.each * self.world;
+        arena.part(n * len, len)
     }
 
-    /// So many of its first elements decay, of an arena of which so many do.
-    fn decayed(self, of_arena: usize) -> usize {
-        of_arena.saturating_sub(self.rank * self.len).min(self.len)
+    /// This rank's part of a piece, in an arena.
+    fn own(self, n: usize, arena: Slot) -> Slot {
+        self.piece(n, arena).part(self.rank * self.each, self.each)
+    }
+
+    /// The same in what holds nothing but this rank's part.
+    fn part(self, n: usize, own: Slot) -> Slot {
+        own.part(n * self.each, self.each)
+    }
+
+    /// So many of the first elements of its part of a piece decay, of an arena of which so many do.
+    fn decayed(self, n: usize, of_arena: usize) -> usize {
+        of_arena.saturating_sub((n * self.world + self.rank) * self.each).min(self.each)
     }
 
     /// The arena, with zeros behind it.
@@ -114,9 +139,21 @@ impl Shard {
     /// Its part of one.
     fn cut(self, arena: Tensor) -> Tensor {
         let Tensor { dtype, bytes, .. } = self.pad(arena);
-        let size = self.len * dtype.size();
-        let bytes = bytes[self.rank * size..][..size].to_vec();
-        Tensor { dtype, shape: vec![self.len], bytes }
+        let parts = bytes.chunks(self.each * dtype.size());
+        let bytes = parts.skip(self.rank).step_by(self.world).flatten().copied().collect();
+        Tensor { dtype, shape: vec![self.len()], bytes }
+    }
+
+    /// Adds what gives all ranks all of an arena, of which each has its part: of piece `n` that of `part_of(n)`.
+    fn add_gather(
+        self,
+        plan: &mut Plan,
+        ranks: &Arc<Communicator>,
+        part_of: impl Fn(usize) -> Slot,
+        all: Slot,
+    ) -> Result<(), Error> {
+        let pairs: Vec<_> = (0..self.pieces).map(|n| (part_of(n), self.piece(n, all))).collect();
+        plan.together(ranks, Collective::AllGather, &pairs)
     }
 }
 
@@ -297,14 +334,15 @@ impl Step {
     /// What a slot holds; of a part of an arena, all of it, which all ranks must ask for then: it is put together in the place of the
     /// gradients, which the next step makes anew.
     fn whole(&self, name: &str, slot: Slot) -> Result<Tensor, Error> {
-        let Some((shard, communicator)) = self.shards.as_ref().filter(|(s, _)| s.len == slot.len())
+        let Some((shard, communicator)) =
+            self.shards.as_ref().filter(|(shard, _)| shard.len() == slot.len())
         else {
             return Ok(self.arena(self.binding.read(slot)?));
         };
         let mut plan = Plan::new(self.binding.plan().device());
-        let part = plan.state("part", DType::F32, &[shard.len]);
+        let part = plan.state("part", DType::F32, &[shard.len()]);
         let all = plan.state("all", DType::F32, &[shard.padded()]);
-        plan.together(communicator, Collective::AllGather, &[(part, all)])?;
+        shard.add_gather(&mut plan, communicator, |n| shard.part(n, part), all)?;
         let binder = plan.bind().share("part", &self.binding, name)?;
         let mut gather = binder.share("all", &self.binding, GRADIENTS)?.finish()?;
         gather.run()?;
@@ -331,7 +369,7 @@ fn plan(
 ) -> Result<Planned, Error> {
     let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
     let shards = ranks.filter(|ranks| ranks.shard_optimizer);
-    let shard = shards.map(|ranks| Shard::new(parameters.len(), &ranks.communicator));
+    let shard = shards.map(|ranks| Shard::of_ranks(parameters.len(), ranks));
     let sums = ranks.map(|ranks| ranks.sums).unwrap_or_default();
     let ranks = ranks.map(|ranks| &ranks.communicator);
     let (rank, world) = ranks.map_or((0, 1), |ranks| (ranks.rank(), ranks.world()));
@@ -356,7 +394,7 @@ fn plan(
     let rates = zeros("rates", DType::F64, steps);
     let losses = zeros("losses", DType::F64, steps);
     // Of all parameters, and of those whose state this rank has.
-    let (all, own) = shard.map_or((len, len), |shard| (shard.padded(), shard.len));
+    let (all, own) = shard.map_or((len, len), |shard| (shard.padded(), shard.len()));
     let gradients = zeros(GRADIENTS, DType::F32, all);
     let summed = match sums.dtype {
         DType::F32 => gradients,
@@ -386,6 +424,8 @@ fn plan(
     for part in 0..accumulate {
         let rows = batch * window;
         let of_part = |slot: Slot| slot.part(part * rows, rows);
+        // The head's gradient is made with the loss, before the backward pass of the blocks.
+        first_of_part = plan.len();
         let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients))
             .with_dropout(Some(dropouts));
         if part > 0 {
@@ -406,42 +446,58 @@ fn plan(
         };
         tape.linear_cross_entropy(model.head(), y, head)?;
         dropouts = tape.dropouts().expect("those that it was given");
-        first_of_part = tape.plan().len();
+        if part + 1 == accumulate {
+            // Its own part of the mean over all ranks, whose sum is there long before anybody asks for it.
+            let plan = tape.plan();
+            CrossEntropy::add_mean(plan, row_losses, count, Some(loss))?;
+            if let Some(ranks) = ranks {
+                plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
+            }
+        }
         tape.add_backward(&[])?;
     }
-    // Its own part of the mean over all ranks.
-    CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss))?;
     if let Some(ranks) = ranks {
-        plan.within("loss", |plan| plan.all_reduce(ranks, loss))?;
-        let prepare = |plan: &mut Plan, part: Slot| match sums.dtype {
-            DType::F32 => Ok(part),
-            _ => add_rounding(plan, part, summed.part(part.start(), part.len())),
+        let elements = match shard {
+            Some(shard) => shard.each * world,
+            None => sums.piece.elements(len, sums.dtype),
         };
-        if let Some(shard) = shard {
-            prepare(&mut plan, gradients)?;
-            plan.together(ranks, Collective::ReduceScatter, &[(summed, shard.of(summed))])?;
-        } else {
-            let piece = sums.piece.elements(len, sums.dtype);
-            plan.all_reduce_prepared_when_written(ranks, gradients, first_of_part, piece, prepare)?;
-        }
+        // A sum for all sends as much as one of which each gets its part, and as much again.
+        let times = if shard.is_some() { 1 } else { 2 };
+        let bytes = times * elements * sums.dtype.size() * (world - 1) / world;
+        let pieces = Pieces { elements, bytes };
+        plan.add_when_written(gradients, first_of_part, pieces, |plan, parts| {
+            for part in parts.iter().filter(|_| sums.dtype != DType::F32) {
+                add_rounding(plan, *part, summed.part(part.start(), part.len()))?;
+            }
+            let parts = parts.iter().map(|part| summed.part(part.start(), part.len()));
+            let Some(shard) = shard else {
+                let pairs: Vec<_> = parts.map(|part| (part, part)).collect();
+                return plan.together(ranks, Collective::AllReduce, &pairs);
+            };
+            let numbers = parts.flat_map(|part| {
+                let first = part.start() / elements;
+                first..first + part.len() / elements
+            });
+            let pairs: Vec<_> =
+                numbers.map(|n| (shard.piece(n, summed), shard.own(n, summed))).collect();
+            plan.together(ranks, Collective::ReduceScatter, &pairs)
+        })?;
     }
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
     plan.launch(&record, Launch::new(1, 1), arguments![loss, counts, losses])?;
-    let part =
-        |slot: Slot| shard.filter(|_| slot.len() == all).map_or(slot, |shard| shard.of(slot));
     let adamw = AdamW {
         dtype,
-        parameters: own,
-        decayed: shard.map_or(parameters.decayed(), |shard| shard.decayed(parameters.decayed())),
+        parameters: len,
+        decayed: parameters.decayed(),
         betas,
         eps: EPS,
         weight_decay,
         max_norm: clip,
         scale_doubles_after: None,
-        p: part(masters),
-        copy: copy.map(part),
-        g: part(summed),
+        p: masters,
+        copy,
+        g: summed,
         gradient: sums.dtype,
         m: moments[0],
         v: moments[1],
@@ -450,16 +506,29 @@ fn plan(
         progress,
     };
     plan.within("adamw", |plan| {
-        let squares = adamw.add_squares(plan)?;
-        if let (Some(_), Some(ranks)) = (shard, ranks) {
-            // Those of all parts.
-            plan.all_reduce(ranks, squares)?;
+        let (Some(shard), Some(ranks)) = (shard, ranks) else { return adamw.add(plan) };
+        let part = |n: usize| AdamW {
+            parameters: shard.each,
+            decayed: shard.decayed(n, parameters.decayed()),
+            p: if has_copy { shard.part(n, masters) } else { shard.own(n, masters) },
+            copy: copy.map(|copy| shard.own(n, copy)),
+            g: shard.own(n, summed),
+            m: shard.part(n, moments[0]),
+            v: shard.part(n, moments[1]),
+            ..adamw
+        };
+        let parts: Vec<AdamW> = (0..shard.pieces).map(part).collect();
+        let squares = AdamW::add_squares(&parts, plan)?;
+        // Those of all parts.
+        plan.all_reduce(ranks, squares)?;
+        // What one launch has updated goes to all ranks beside the next.
+        for (n, part) in parts.iter().enumerate() {
+            part.add_update(plan, squares)?;
+            let gathered = (shard.own(n, weights), shard.piece(n, weights));
+            plan.together(ranks, Collective::AllGather, &[gathered])?;
         }
-        adamw.add_update(plan, squares)
+        Ok(())
     })?;
-    if let (Some(shard), Some(ranks)) = (shard, ranks) {
-        plan.together(ranks, Collective::AllGather, &[(shard.of(weights), weights)])?;
-    }
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
     let slots = Slots { of_epoch, masters, gradients: summed, sums: sums.dtype, moments };
     Ok(Planned { plan, slots, streams })
@@ -533,7 +602,7 @@ impl training::Step for Step {
         let begun = Instant::now();
         let shards = ranks.filter(|ranks| ranks.shard_optimizer).map(|ranks| {
             let communicator = Arc::clone(&ranks.communicator);
-            (Shard::new(parameters.len(), &communicator), communicator)
+            (Shard::of_ranks(parameters.len(), ranks), communicator)
         });
         let tokens = match data.files {
             Some(_) => Tensor::new(&sizes[..1], &vec![0; sizes[0]]),
@@ -610,7 +679,7 @@ impl training::Step for Step {
             Some((shard, communicator)) => {
                 let mut plan = Plan::new(self.binding.plan().device());
                 let all = plan.state("all", sums, &[gradients.len()]);
-                plan.together(communicator, Collective::AllGather, &[(shard.of(all), all)])?;
+                shard.add_gather(&mut plan, communicator, |n| shard.own(n, all), all)?;
                 let mut gather = plan.bind().share_slot(all, &self.binding, gradients)?.finish()?;
                 gather.run()?;
                 gather.read(all)?

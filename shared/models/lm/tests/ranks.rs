@@ -182,7 +182,9 @@ fn rounded_sums_are_near_exact_ones() {
     let exact = &train(2, of, None, 8)[0];
     let rounded = Sums { dtype: DType::BF16, ..Sums::default() };
     let all = train_by(2, of, None, 8, false, rounded);
-    let parts = train_by(2, of, None, 8, true, rounded);
+    let mut parts = train_by(2, of, None, 8, true, rounded);
+    let at_once = Sums { piece: SumPiece::All, ..rounded };
+    parts.extend(train_by(2, of, None, 8, true, at_once));
     let difference = largest_difference(&all[0].0, &exact.0);
     assert!(difference > 0.0 && difference <= 2e-3, "{difference}");
     for other in all.iter().chain(&parts) {
@@ -247,7 +249,8 @@ fn a_part_of_the_state_for_each_rank_changes_nothing() {
     for (world, dtype) in [(2, DType::F32), (3, DType::F32), (2, DType::BF16)] {
         let of = Config { dtype, clip: Some(0.3), ..config(6) };
         let whole = train(world, of, None, 9);
-        let parts = train_by(world, of, None, 5, true, Sums::default());
+        let at_once = Sums { piece: SumPiece::All, ..Sums::default() };
+        let parts = train_by(world, of, None, 5, true, at_once);
         // From one to the other and back.
         let whole_on = train(world, of, Some(&parts[1].1), 2);
         let on = train_by(world, of, Some(&whole_on[0].1), 2, true, Sums::default());
@@ -264,10 +267,11 @@ fn a_part_of_the_state_for_each_rank_changes_nothing() {
 #[test]
 fn parts_of_the_state_take_less_memory() {
     let (data, starts) = data();
-    let bytes = |shard_optimizer: bool| {
+    let bytes = |shard_optimizer: bool, piece: SumPiece| {
         let all = on_ranks(2, Mode::Plain, |device, group| {
             let communicator = Communicator::new(device, group)?;
-            let ranks = Ranks { shard_optimizer, ..Ranks::new(communicator) };
+            let sums = Sums { piece, ..Sums::default() };
+            let ranks = Ranks { shard_optimizer, sums, ..Ranks::new(communicator) };
             let of = Config { dtype: DType::BF16, ..config(4) };
             let trainer = Trainer::of_rank(device, model(), of, &data, &starts, Some(ranks))?;
             Ok(trainer.step().binding().plan().peak_bytes())
@@ -275,19 +279,27 @@ fn parts_of_the_state_take_less_memory() {
         all.into_iter().map(Result::unwrap).max().unwrap()
     };
     let parameters = model().parameters().len();
-    let saved = bytes(false) - bytes(true);
-    // Masters and both moments in f32, of a half of the parameters; the parts are padded.
-    assert!(saved.abs_diff(12 * parameters / 2) < 1024, "{saved} of {parameters} parameters");
+    // Masters and both moments in f32, of a half of the parameters; the parts are padded, each of them.
+    for (piece, padded) in [(SumPiece::All, 1024), (SumPiece::BySize, 8192)] {
+        let saved = bytes(false, piece) - bytes(true, piece);
+        let is_near = saved.abs_diff(12 * parameters / 2) < padded;
+        assert!(is_near, "{piece}: {saved} of {parameters} parameters");
+    }
 }
 
 /// Each access is looked at: all that is summed was written, and nothing reads what is not.
 #[test]
 fn the_checks_find_nothing() {
     let (data, starts) = data();
-    for (shard_optimizer, dtype) in [(true, DType::F32), (true, DType::BF16), (false, DType::BF16)]
-    {
+    let [all, pieces] = [SumPiece::All, SumPiece::BySize];
+    for (shard_optimizer, dtype, piece) in [
+        (true, DType::F32, pieces),
+        (true, DType::BF16, all),
+        (true, DType::BF16, pieces),
+        (false, DType::BF16, pieces),
+    ] {
         let all = on_ranks(2, Mode::Checked, |device, group| {
-            let sums = Sums { dtype, ..Sums::default() };
+            let sums = Sums { dtype, piece };
             let ranks =
                 Ranks { communicator: Communicator::new(device, group)?, shard_optimizer, sums };
             let of = config(2);
@@ -296,7 +308,8 @@ fn the_checks_find_nothing() {
             trainer.checkpoint()?;
             Ok(())
         });
-        assert!(all.iter().all(Result::is_ok), "sharded: {shard_optimizer}, {dtype}: {all:?}");
+        let said = format!("sharded: {shard_optimizer}, {dtype}, {piece}");
+        assert!(all.iter().all(Result::is_ok), "{said}: {all:?}");
     }
 }
 

@@ -8,13 +8,23 @@ use super::{
 };
 
 impl Position<'_> {
+    /// |β_t k_t|, as far as it erases.
+    fn erased(&self) -> f64 {
+        if self.erases { self.beta.abs() * norm(self.k) } else { 0.0 }
+    }
+
+    /// ρ_t.
+    fn most(&self) -> f64 {
+        (1.0 - self.erased() * norm(self.k)).abs().max(1.0)
+    }
+
     /// The error of each column's norm, e_{t−1} → e_t, where x are the norms of D_t. Of what is not kept nothing is left, even of ∞.
     fn pass_error(&self, e: &mut [f64], x: &[f64]) {
         let (k, beta) = (norm(self.k), self.beta.abs());
-        let most = self.kept * (1.0 - self.beta * k * k).abs().max(1.0);
+        let (most, erased) = (self.kept * self.most(), self.erased());
         for ((e, x), v) in e.iter_mut().zip(x).zip(self.v) {
             let earlier = if most == 0.0 { 0.0 } else { most * *e };
-            *e = earlier + beta * k * (v.abs() + k * x);
+            *e = earlier + beta * k * v.abs() + erased * k * x;
         }
     }
 }
@@ -104,12 +114,12 @@ fn magnitudes_of_head(head: &Head<'_>, mut c: Vec<f64>, dh: &[f64], mut dc: Vec<
         if seen.written {
             return;
         }
-        let (k, beta) = (norm(seen.position.k), seen.position.beta.abs());
+        let (erased, beta) = (seen.position.erased(), seen.position.beta.abs());
         let x = column_norms(seen.state, hv);
         seen.position.pass_error(&mut e, &x);
         for ((x, e), v) in x.into_iter().zip(&e).zip(seen.position.v) {
             state.push(x + e);
-            written.push(beta * (v.abs() + k * (x + e)));
+            written.push(beta * v.abs() + erased * (x + e));
         }
     });
     let mut all = Gradients {
@@ -135,20 +145,24 @@ fn magnitudes_of_head(head: &Head<'_>, mut c: Vec<f64>, dh: &[f64], mut dc: Vec<
         for c in 0..hv {
             let m = k * (y[c] + f[c]);
             all.v[t * hv + c] = beta * m;
-            all.beta[t] += m * (position.v[c].abs() + k * x[c]);
+            let read = if position.erases { k * x[c] } else { 0.0 };
+            all.beta[t] += m * (position.v[c].abs() + read);
             all.g[t] += x[c] * (y[c] + f[c]);
             of_q += (x[c] + k * w[c]) * scaled[c].abs();
-            of_k += (y[c] + f[c]) * w[c] + x[c] * beta * m;
+            let erased = if position.erases { x[c] * beta * m } else { 0.0 };
+            of_k += (y[c] + f[c]) * w[c] + erased;
         }
         all.q[t * qk..][..qk].fill(of_q);
         all.k[t * qk..][..qk].fill(of_k);
         terms[t] = q * of_q + 2.0 * k * of_k;
-        let minus: Vec<f64> =
-            times(position.k, &dc, hv).iter().map(|du| -position.beta * du).collect();
-        add_product(&mut dc, position.k, &minus);
+        if position.erases {
+            let minus: Vec<f64> =
+                times(position.k, &dc, hv).iter().map(|du| -position.beta * du).collect();
+            add_product(&mut dc, position.k, &minus);
+        }
         position.decay(&mut dc);
-        let most = (1.0 - beta * k * k).abs().max(1.0);
-        f.iter_mut().zip(y).for_each(|(f, y)| *f = position.kept * (most * *f + beta * k * k * y));
+        let (most, erased) = (position.most(), position.erased() * k);
+        f.iter_mut().zip(y).for_each(|(f, y)| *f = position.kept * (most * *f + erased * y));
     }
     for (t, g) in all.g.iter_mut().enumerate() {
         *g += norm(&terms[t..s.min(t + 64)]);

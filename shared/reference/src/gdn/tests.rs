@@ -2,7 +2,9 @@ use super::*;
 use crate::testing::noise;
 use approx::assert_relative_eq;
 
-const SIZES: Sizes = Sizes { heads: 4, group: 2, positions: 11, qk: 3, hv: 2, scale: 0.57 };
+const SIZES: Sizes =
+    Sizes { heads: 4, group: 2, positions: 11, qk: 3, hv: 2, scale: 0.57, erases: true };
+const LINEAR: Sizes = Sizes { erases: false, ..SIZES };
 
 /// q, k, v, g, beta, C0, dh and dCN; keys of length one, one like the other where they are `alike`.
 fn drawn(sizes: Sizes, alike: f64) -> [Vec<f64>; 8] {
@@ -31,7 +33,7 @@ fn inputs([q, k, v, g, beta, c0, ..]: &[Vec<f64>; 8]) -> Inputs<'_> {
 /// The chunkwise equations, with (I + A)⁻¹ by forward substitution: other sums, of the same.
 #[test]
 fn the_recurrence_is_the_chunkwise_form() {
-    let sizes = Sizes { positions: 37, heads: 1, group: 1, qk: 5, hv: 3, scale: 0.4 };
+    let sizes = Sizes { positions: 37, heads: 1, group: 1, qk: 5, hv: 3, scale: 0.4, erases: true };
     let Sizes { positions: s, qk, hv, scale, .. } = sizes;
     for alike in [0.0, 0.9] {
         let all = drawn(sizes, alike);
@@ -80,10 +82,10 @@ fn the_recurrence_is_the_chunkwise_form() {
 
 #[test]
 fn the_gradients_are_those_of_differences() {
-    for alike in [0.0, 0.9] {
+    for (sizes, alike) in [(SIZES, 0.0), (SIZES, 0.9), (LINEAR, 0.0)] {
         let mut all = drawn(SIZES, alike);
         let [dh, dc] = [all[6].clone(), all[7].clone()];
-        let Gradients { q, k, v, g, beta, c0 } = backward(inputs(&all), &dh, Some(&dc), SIZES);
+        let Gradients { q, k, v, g, beta, c0 } = backward(inputs(&all), &dh, Some(&dc), sizes);
         for (tensor, gradient) in [q, k, v, g, beta, c0].into_iter().enumerate() {
             assert_eq!(gradient.len(), all[tensor].len());
             for n in 0..gradient.len() {
@@ -91,7 +93,7 @@ fn the_gradients_are_those_of_differences() {
                 let mut loss = |by: f64| {
                     let kept = all[tensor][n];
                     all[tensor][n] += by;
-                    let out = forward(inputs(&all), SIZES);
+                    let out = forward(inputs(&all), sizes);
                     all[tensor][n] = kept;
                     dot(&out.h, &dh) + dot(&out.c, &dc)
                 };
@@ -127,18 +129,46 @@ fn a_state_goes_on() {
     assert_eq!(second.c, whole.c);
 }
 
+/// Where nothing is erased, the parallel form: h_i = s Σ_{j ≤ i} exp(Σ_{j < τ ≤ i} g_τ) w_j (q_i · k_j) v_j, and what is left of a
+/// state.
+#[test]
+fn without_erasing_it_is_the_parallel_form() {
+    let all = drawn(LINEAR, 0.0);
+    let Sizes { heads, group, positions: s, qk, hv, scale, .. } = LINEAR;
+    let [q, k, v, g, w, c0, ..] = &all;
+    let out = forward(inputs(&all), LINEAR);
+    for head in 0..heads {
+        let row =
+            |x: &'_ [f64], head: usize, t: usize, n: usize| x[(head * s + t) * n..][..n].to_vec();
+        let kept = |from: usize, to: usize| g[head * s..][from..to].iter().sum::<f64>().exp();
+        for i in 0..s {
+            let query = row(q, head / group, i, qk);
+            let mut h = times(&query, &c0[head * qk * hv..][..qk * hv], hv);
+            h.iter_mut().for_each(|h| *h *= kept(0, i + 1));
+            for j in 0..=i {
+                let score = dot(&query, &row(k, head / group, j, qk)) * kept(j + 1, i + 1);
+                let value = row(v, head, j, hv);
+                h.iter_mut().zip(&value).for_each(|(h, v)| *h += score * w[head * s + j] * v);
+            }
+            for (got, want) in out.h[(head * s + i) * hv..][..hv].iter().zip(h) {
+                assert_relative_eq!(*got, scale * want, epsilon = 1e-14);
+            }
+        }
+    }
+}
+
 #[test]
 fn magnitudes_are_no_smaller_than_what_they_are_of() {
-    for alike in [0.0, 0.9] {
+    for (sizes, alike) in [(SIZES, 0.0), (SIZES, 0.9), (LINEAR, 0.0)] {
         let all = drawn(SIZES, alike);
-        let (of, bound) = (forward(inputs(&all), SIZES), magnitudes(inputs(&all), SIZES));
+        let (of, bound) = (forward(inputs(&all), sizes), magnitudes(inputs(&all), sizes));
         for (of, bound) in [(of.h, bound.h), (of.c, bound.c)] {
             assert_eq!(of.len(), bound.len());
             assert!(of.iter().zip(&bound).all(|(of, bound)| of.abs() <= bound * (1.0 + 1e-12)));
         }
         let x = inputs(&all);
-        let of = backward(x, &all[6], Some(&all[7]), SIZES);
-        let bound = backward_magnitudes(x, &all[6], Some(&all[7]), SIZES);
+        let of = backward(x, &all[6], Some(&all[7]), sizes);
+        let bound = backward_magnitudes(x, &all[6], Some(&all[7]), sizes);
         for (of, bound) in [
             (of.q, bound.q),
             (of.k, bound.k),
@@ -167,7 +197,7 @@ fn a_shut_gate_leaves_nothing_of_a_state() {
 #[test]
 #[should_panic(expected = "whole groups")]
 fn groups_are_whole() {
-    let sizes = Sizes { heads: 3, group: 2, positions: 1, qk: 1, hv: 1, scale: 1.0 };
+    let sizes = Sizes { heads: 3, group: 2, positions: 1, qk: 1, hv: 1, scale: 1.0, erases: true };
     let inputs =
         Inputs { q: &[0.0], k: &[0.0], v: &[0.0; 3], g: &[0.0; 3], beta: &[0.0; 3], c0: None };
     forward(inputs, sizes);

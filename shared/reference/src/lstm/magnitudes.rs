@@ -21,6 +21,7 @@ use super::direction::Direction;
 use super::stack::or_zeros;
 use super::{Cell, Gradients, Inputs, Network, Outputs, Tensors, Upstream};
 use crate::matmul::matmul;
+use crate::off::Off;
 use crate::playg::{sigmoid, transpose};
 
 /// What is rounded, in the unit that the magnitudes shall be of.
@@ -48,31 +49,6 @@ struct Unit {
     c: Off,
     tanh_c: Off,
     h: Off,
-}
-
-/// A value and its error.
-#[derive(Clone, Copy, Default)]
-struct Off {
-    of: f64,
-    by: f64,
-}
-
-impl Off {
-    const fn exact(of: f64) -> Self {
-        Self { of, by: 0.0 }
-    }
-
-    /// A product of both; with what its own rounding adds.
-    fn times(self, other: Self, sums: f64) -> Self {
-        let of = self.of * other.of;
-        let by = self.by * other.of.abs() + self.of.abs() * other.by + sums * of.abs();
-        Self { of, by }
-    }
-
-    fn plus(self, other: Self, sums: f64) -> Self {
-        let of = self.of + other.of;
-        Self { of, by: self.by + other.by + sums * of.abs() }
-    }
 }
 
 fn squares(values: &[f64]) -> Vec<f64> {

@@ -21,6 +21,7 @@
 //! their squares add up, as a square of z whose three coefficients go from step to step.
 
 use super::{GATES, Gradients, Inputs, Outputs, Sizes, Unit, Upstream, log_sigmoid, sigmoid};
+use crate::off::Off;
 
 /// What is rounded, in the unit that the magnitudes shall be of.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,26 +36,6 @@ const EXP: f64 = 4.0;
 const LOG_SIGMOID: f64 = 8.0;
 const SIGMOID: f64 = 5.0;
 const TANH: f64 = 9.0;
-
-/// A value, and by how much it is off.
-#[derive(Clone, Copy, Debug, Default)]
-struct Off {
-    of: f64,
-    by: f64,
-}
-
-impl Off {
-    const fn exact(of: f64) -> Self {
-        Self { of, by: 0.0 }
-    }
-
-    /// A product; with what its own rounding adds.
-    fn times(self, other: Self, sums: f64) -> Self {
-        let of = self.of * other.of;
-        let by = self.by * other.of.abs() + self.of.abs() * other.by + sums * of.abs();
-        Self { of, by }
-    }
-}
 
 fn root(squares: &[f64]) -> f64 {
     squares.iter().map(|v| v * v).sum::<f64>().sqrt()

@@ -14,10 +14,10 @@ use crate::failure::Failure;
 use crate::{STAGES, named_one};
 
 /// A kernel that a version launches.
-pub(super) struct Launched {
-    pub(super) source: &'static KernelSource,
+pub(crate) struct Launched {
+    pub(crate) source: &'static KernelSource,
     /// Its instantiation.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Threads of a block, and bytes of dynamic shared memory, of its first launch.
     pub(super) threads: u32,
     pub(super) dynamic: usize,
@@ -25,7 +25,7 @@ pub(super) struct Launched {
 
 /// What `STAGE[:VERSION]` launches on a problem of this shape, or its small one, in this type; else in all of its types, or in
 /// `one_type` of them, the first. Each kernel comes once, in the order of the launches.
-pub(super) fn launched(
+pub(crate) fn launched(
     name: &str,
     shape: Option<&str>,
     dtype: Option<&str>,
@@ -80,7 +80,7 @@ fn find(stage: &str, name: &str) -> Option<(&'static KernelSource, &'static str)
 }
 
 /// Kernels by the stage and the file that they are of.
-fn by_file(kernels: &[Launched]) -> BTreeMap<(&str, &str), Vec<&Launched>> {
+pub(crate) fn by_file(kernels: &[Launched]) -> BTreeMap<(&str, &str), Vec<&Launched>> {
     let mut files: BTreeMap<(&str, &str), Vec<&Launched>> = BTreeMap::new();
     for kernel in kernels {
         let source = kernel.source;

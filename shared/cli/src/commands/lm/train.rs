@@ -60,8 +60,8 @@ pub(crate) struct Arguments {
     /// of several hosts: start it with torchrun, srun or mpirun
     #[arg(long)]
     gpus: Option<usize>,
-    /// Lets each of several ranks have only its part of the optimizer's state (ZeRO stage 1): the same training, in less memory, with
-    /// one sum of the gradients behind the backward pass, of which each rank gets its part
+    /// Lets each of several ranks have only its part of the optimizer's state (ZeRO stage 1): the same training, in less memory. Where
+    /// --sum-piece is not said, there is one sum of the gradients behind the backward pass, of which each rank gets its part
     #[arg(long)]
     shard_optimizer: bool,
     /// MiB of the gradients that several ranks sum at once, while the backward pass goes on; all: one sum behind it. Where it is not
@@ -83,9 +83,8 @@ impl Arguments {
             Some(SumType::Bf16) => DType::BF16,
             Some(SumType::F32) | None => DType::F32,
         };
-        // Of parts there is one sum, behind the backward pass.
-        let piece = if self.shard_optimizer { Some(SumPiece::All) } else { self.sum_piece };
-        Sums { dtype, piece: piece.unwrap_or(SumPiece::BySize) }
+        let usual = if self.shard_optimizer { SumPiece::All } else { SumPiece::BySize };
+        Sums { dtype, piece: self.sum_piece.unwrap_or(usual) }
     }
 
     /// Refuses what is said of several ranks, where there is one; and what says nothing.
@@ -95,16 +94,12 @@ impl Arguments {
             ("--sum-piece", self.sum_piece.is_some()),
             ("--sums", self.sums.is_some()),
         ];
-        if let Some((option, _)) = several.iter().find(|(_, is_said)| *is_said && world == 1) {
-            let expected = "several ranks beside it, by --gpus or a launcher";
-            return Err(Error::bad(*option, expected, "one"));
-        }
-        match self.sum_piece {
-            Some(piece) if self.shard_optimizer && piece != SumPiece::All => {
-                let expected = "all, or none, beside --shard-optimizer, whose sum is one";
-                Err(Error::bad("--sum-piece", expected, piece))
+        match several.iter().find(|(_, is_said)| *is_said && world == 1) {
+            Some((option, _)) => {
+                let expected = "several ranks beside it, by --gpus or a launcher";
+                Err(Error::bad(*option, expected, "one"))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 }

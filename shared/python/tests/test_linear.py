@@ -1,0 +1,216 @@
+"""`vlstm.linear_attention` against the recurrence in float64, written in plain PyTorch."""
+
+import pytest
+import torch
+from conftest import relative_error
+from torch.nn.functional import logsigmoid
+
+import vlstm
+from vlstm import _linear
+
+# B, T, H, HV, K, V: one position of several heads; heads that share keys, more than a chunk; three chunks, unlike widths.
+SHAPES = [(2, 1, 2, 4, 32, 48), (2, 70, 2, 4, 32, 16), (1, 130, 1, 2, 16, 48)]
+# Of o and states, of gradients.
+BOUNDS = {torch.float32: (2e-6, 8e-6), torch.float16: (1e-3, 1.2e-3), torch.bfloat16: (8e-3, 1.2e-2)}
+HALVES = [torch.float16, torch.bfloat16]
+NAMES = "q", "k", "v", "g"
+
+
+@pytest.fixture(autouse=True)
+def the_same_gradients_from_above():
+    torch.manual_seed(0)
+
+
+def draw(shape, dtype, device, seed=0, grad=False):
+    """q, k, v and g, gates that keep about 95 %."""
+    batch, positions, heads, value_heads, keys, values = shape
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*sizes):
+        return torch.randn(batch, positions, *sizes, generator=generator)
+
+    q, k, v, g = normal(heads, keys), normal(heads, keys), normal(value_heads, values), logsigmoid(3 + normal(value_heads))
+    tensors = [t.to(device, dtype) for t in (q, k, v)] + [g.to(device, torch.float64 if dtype == torch.float64 else torch.float32)]
+    return [t.requires_grad_(grad) for t in tensors]
+
+
+def draw_state(shape, device, grad=False):
+    batch, _, _, value_heads, keys, values = shape
+    state = torch.randn(batch, value_heads, keys, values, generator=torch.Generator().manual_seed(1))
+    return state.to(device).requires_grad_(grad)
+
+
+def recurrence(q, k, v, g, w=None, state=None, scale=None):
+    """o and the last state in float64, of the documentation's equations, from position to position."""
+    q, k, v, g = (t.double() for t in (q, k, v, g))
+    group = v.shape[2] // q.shape[2]
+    q, k = (t.repeat_interleave(group, 2) for t in (q, k))
+    v = v if w is None else v * w.double()[..., None]
+    c = q.new_zeros(q.shape[0], v.shape[2], q.shape[3], v.shape[3]) if state is None else state.double()
+    rows = []
+    for t in range(q.shape[1]):
+        c = g[:, t, :, None, None].exp() * c + torch.einsum("bhk,bhv->bhkv", k[:, t], v[:, t])
+        rows.append(torch.einsum("bhkv,bhk->bhv", c, q[:, t]) * (scale or q.shape[3] ** -0.5))
+    return torch.stack(rows, 1), c
+
+
+def exact_copies(tensors):
+    return [t.detach().double().requires_grad_() for t in tensors]
+
+
+def assert_gradients(tensors, exact, bound, names=NAMES):
+    """Where all are nearly 0, as of the first gate, the largest gradient says how large an error is."""
+    most = max(float(t.grad.norm()) for t in exact)
+    for name, got, wanted in zip(names, tensors, exact):
+        assert got.grad.dtype == got.dtype and got.grad.shape == got.shape, name
+        wrong = got.grad.double() - wanted.grad
+        assert wrong.norm() <= bound * wanted.grad.norm() + 1e-7 * most, name
+        assert wrong.abs().max() <= 4 * bound * wanted.grad.abs().max() + 1e-7 * most, name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_forward_and_gradients(shape, dtype, device):
+    tensors = draw(shape, dtype, device, grad=True)
+    o, last = vlstm.linear_attention(*tensors)
+    assert last is None and o.dtype == dtype and o.is_contiguous()
+    exact = exact_copies(tensors)
+    expected, _ = recurrence(*exact)
+    of_o, of_gradients = BOUNDS[dtype]
+    assert relative_error(o, expected) <= of_o
+    upstream = torch.randn_like(o)
+    o.backward(upstream)
+    expected.backward(upstream.double())
+    assert_gradients(tensors, exact, of_gradients)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_states_and_their_gradients(dtype, device):
+    shape = SHAPES[1]
+    tensors, state = draw(shape, dtype, device, grad=True), draw_state(shape, device, grad=True)
+    o, last = vlstm.linear_attention(*tensors, None, 0.3, state, True)
+    *exact, exact_state = exact_copies([*tensors, state])
+    expected, exact_last = recurrence(*exact, None, exact_state, 0.3)
+    of_o, of_gradients = BOUNDS[dtype]
+    assert last.dtype == torch.float32
+    assert relative_error(o, expected) <= of_o and relative_error(last, exact_last) <= of_o
+    upstream, of_last = torch.randn_like(o), torch.randn_like(last)
+    torch.autograd.backward([o, last], [upstream, of_last])
+    torch.autograd.backward([expected, exact_last], [upstream.double(), of_last.double()])
+    assert_gradients([*tensors, state], [*exact, exact_state], of_gradients, (*NAMES, "state"))
+
+
+def test_weights_gates_and_other_orders(device):
+    """As Mamba-2, RetNet and the layers of flash-linear-attention ask for them."""
+    shape = 2, 70, 1, 2, 32, 16
+    q, k, v, g = draw(shape, torch.bfloat16, device)
+    w = torch.rand(g.shape, generator=torch.Generator().manual_seed(2)).to(device).requires_grad_()
+    state = draw_state(shape, device)
+    o, last = vlstm.linear_attention(q, k, v, g, w, 1.0, state.mT.contiguous(), True, state_v_first=True)
+    exact_w = w.detach().double().requires_grad_()
+    expected, exact_last = recurrence(q, k, v, g, exact_w, state, 1.0)
+    assert relative_error(o, expected) <= 8e-3 and relative_error(last.mT, exact_last) <= 8e-3
+    upstream = torch.randn_like(o)
+    o.backward(upstream)
+    expected.backward(upstream.double())
+    assert relative_error(w.grad, exact_w.grad) <= 1.2e-2
+    turned = [t.transpose(1, 2) for t in (q, k, v, g, w)]
+    again, _ = vlstm.linear_attention(*turned, 1.0, state, head_first=True)
+    assert torch.equal(again.transpose(1, 2), o)
+    gamma = torch.tensor([-0.1, -0.01], device=device)
+    of_head, _ = vlstm.linear_attention(q, k, v, g_gamma=gamma)
+    assert torch.equal(of_head, vlstm.linear_attention(q, k, v, gamma.expand(2, 70, 2))[0])
+    assert torch.equal(vlstm.linear_attention(q, k, v)[0], vlstm.linear_attention(q, k, v, torch.zeros_like(g))[0])
+    assert torch.equal(vlstm.linear_attention(q, k, v, g, None, -0.5)[0], -vlstm.linear_attention(q, k, v, g, None, 0.5)[0])
+
+
+def test_float64_and_its_gradients():
+    shape = 1, 70, 1, 2, 5, 3
+    tensors, state = draw(shape, torch.float64, "cpu"), draw_state(shape, "cpu").double()
+    tensors[3] = tensors[3].clone()
+    tensors[3][0, 40] = -torch.inf
+    o, last = vlstm.linear_attention(*tensors, initial_state=state, output_final_state=True)
+    expected, exact_last = recurrence(*tensors, None, state)
+    assert relative_error(o, expected) <= 1e-13 and relative_error(last, exact_last) <= 1e-13
+    inputs = exact_copies([*draw((1, 6, 1, 2, 5, 3), torch.float64, "cpu"), state])
+    w = torch.rand(1, 6, 2, dtype=torch.float64, requires_grad=True)
+    given = [*inputs[:4], w, inputs[4]]
+    assert torch.autograd.gradcheck(lambda *t: vlstm.linear_attention(*t[:5], None, t[5], True), given)
+
+
+def test_one_compiled_graph_for_all_lengths(device):
+    torch._dynamo.reset()
+    count = 0
+
+    def backend(module, inputs):
+        nonlocal count
+        count += 1
+        return torch._dynamo.lookup_backend("aot_eager")(module, inputs)
+
+    def loss(*tensors):
+        o, last = vlstm.linear_attention(*tensors, output_final_state=True)
+        return o.float().square().sum() + last.sum()
+
+    compiled = torch.compile(loss, backend=backend, fullgraph=True)
+    for positions in (20, 21, 30):
+        tensors = draw((1, positions, 1, 2, 16, 16), torch.bfloat16, device, grad=True)
+        got, expected = (torch.autograd.grad(f(*tensors), tensors) for f in (compiled, loss))
+        assert all(relative_error(a, b) <= 2e-2 for a, b in zip(got, expected))
+    assert count == 2
+
+
+def test_no_sequence_and_no_position(device):
+    for shape in ((0, 5, 1, 2, 16, 16), (2, 0, 1, 2, 16, 16)):
+        tensors = draw(shape, torch.bfloat16, device, grad=True)
+        o, last = vlstm.linear_attention(*tensors, output_final_state=True)
+        assert o.shape == tensors[2].shape and last.shape == (shape[0], 2, 16, 16) and not last.any()
+        o.sum().backward()
+        assert all(t.grad.shape == t.shape for t in tensors)
+
+
+WRONG = [
+    (TypeError, {"q": [1.0]}, "q: expected a torch.Tensor, got list"),
+    (ValueError, {"v": lambda t: t[:, :, :3]}, "v: expected a multiple of H = 2 heads, got HV = 3"),
+    (ValueError, {"g": lambda t: t[..., :2]}, r"g: expected shape \(1, 20, 4\), got \(1, 20, 2\)"),
+    (ValueError, {"w": torch.ones(1, 20, 3)}, r"w: expected shape \(1, 20, 4\), got \(1, 20, 3\)"),
+    (ValueError, {"g_gamma": torch.zeros(4)}, "g_gamma: expected None with g, got both"),
+    (ValueError, {"g": None, "g_gamma": torch.zeros(3)}, r"g_gamma: expected shape \(4,\), got \(3,\)"),
+    (ValueError, {"scale": 0.0}, "scale: expected a finite number other than 0, got 0.0"),
+    (NotImplementedError, {"cu_seqlens": torch.tensor([0, 20])}, "cu_seqlens: expected None, as no kernel of linear attention"),
+    (ValueError, {"version": "v9"}, "version: expected auto or of vlstm_fw_v4:v5_decay, .* got 'v9'"),
+]
+
+
+@pytest.mark.parametrize("kind, changed, message", WRONG, ids=lambda w: next(iter(w)) if isinstance(w, dict) else "")
+def test_what_is_refused(kind, changed, message):
+    given = dict(zip(NAMES, draw((1, 20, 2, 4, 16, 32), torch.bfloat16, "cpu")))
+    for name, change in changed.items():
+        given[name] = change(given[name]) if callable(change) else change
+    with pytest.raises(kind, match=message):
+        vlstm.linear_attention(**given)
+
+
+def test_the_plain_form_is_the_recurrence():
+    tensors = draw((2, 150, 2, 4, 8, 6), torch.float64, "cpu")
+    own, last = _linear.plain(*(t.transpose(1, 2) for t in tensors), None, None, None)
+    expected, exact_last = recurrence(*tensors)
+    assert relative_error(own.transpose(1, 2), expected) <= 1e-13 and relative_error(last, exact_last) <= 1e-13
+
+
+def test_sigmoid_gates_without_a_normaliser(device):
+    """mLSTMsig as `mlstm_sig` has it."""
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(1, 2, 70, d, generator=generator).to(device, torch.bfloat16).requires_grad_() for d in (16, 16, 32))
+    i, f = (torch.randn(1, 2, 70, generator=generator).to(device).requires_grad_() for _ in range(2))
+    state = draw_state((1, 70, 2, 2, 16, 32), device)
+    h, c = vlstm.mlstm_sig(q, k, v, i, f, state, return_last_states=True, normalize=False)
+    exact = exact_copies([q, k, v, i, f])
+    rows = [t.transpose(1, 2) for t in (*exact[:3], logsigmoid(exact[4]), exact[3].sigmoid())]
+    expected, last = recurrence(*rows, state)
+    assert relative_error(h.transpose(1, 2), expected) <= 8e-3 and relative_error(c, last) <= 8e-3
+    upstream = torch.randn_like(h)
+    h.backward(upstream)
+    expected.backward(upstream.transpose(1, 2).double())
+    assert_gradients([q, k, v, i, f], exact, 1.2e-2, ("q", "k", "v", "i", "f"))
+    with pytest.raises(ValueError, match="n_initial: expected None with normalize=False, got Tensor"):
+        vlstm.mlstm_sig(q, k, v, i, f, state, state[..., 0], normalize=False)

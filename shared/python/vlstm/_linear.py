@@ -1,0 +1,148 @@
+"""Linear attention with a scalar decay: RetNet, simple GLA, Lightning, Mamba-2's SSD; arguments as flash-linear-attention has them."""
+
+import torch
+
+from vlstm import _api, _gdn, _gdn_ops
+
+# The most that a decay takes away, as in the kernels: sums of larger ones would lose the digits of the gates between.
+_SHUT = -1e5
+
+# Positions that the plain form takes at once.
+_CHUNK = 64
+
+
+def linear_attention(
+    q,
+    k,
+    v,
+    g=None,
+    w=None,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    cu_seqlens=None,
+    head_first=False,
+    *,
+    g_gamma=None,
+    state_v_first=False,
+    version="auto",
+):
+    """Linear attention over a sequence. Names and meanings are those of flash-linear-attention's `chunk_simple_gla`.
+
+    With B sequences of T positions, for position t of each head, from a state C (K, V), zeros where none is given:
+
+        C_t = exp(g_t) C_(t-1) + w_t k_t v_t^T
+        o_t = scale C_t^T q_t
+
+    Of RetNet (`chunk_retention`) and Lightning g is the same at all positions of a head: `g_gamma`. Mamba-2's SSD has q = C, k = B,
+    v = x, w = dt, g = dt A and scale = 1. Source: Yang et al. 2024, arXiv 2312.06635; Dao and Gu 2024, arXiv 2405.21060.
+
+    The kernels have heads before positions: inputs and outputs are copied from one order to the other, unless `head_first` is
+    given. Only q, k, v, g and the state are kept for the backward pass, which makes the forward pass once more.
+
+    Args:
+        q, k: queries and keys (B, T, H, K), in float16 or bfloat16, K a multiple of 16 up to 128. Under `torch.autocast` q, k and v
+            are cast to its type. In float32 and float64 no kernel runs: PyTorch's own operations go from chunk to chunk, of any K and
+            V.
+        v: values (B, T, HV, V), of the same type, V a multiple of 16 up to 256. HV is a multiple of H: head a of v reads head
+            a // (HV // H) of q and k.
+        g: the logarithm of what a position keeps of the state, (B, T, HV), not above 0; None keeps all. The kernels take it in
+            float32; other types are converted.
+        w: the weight of what a position writes, (B, T, HV), above 0; None is 1. It may be 0, but then its gradient comes out as 0.
+            Of the type of g.
+        scale: the factor of q, by default 1 / sqrt(K).
+        initial_state: the state before the first position, (B, HV, K, V). Kept in float32, of q in float64 in float64.
+        output_final_state: whether the state behind the last position is returned, too.
+        cu_seqlens: None. No kernel takes packed sequences.
+        head_first: whether tensors have heads before positions, (B, H, T, K), (B, HV, T, V) and (B, HV, T).
+        g_gamma: in place of g, the logarithm of what every position of a head keeps, (HV,).
+        state_v_first: whether states are (B, HV, V, K).
+        version: `auto`, or the names of a forward version, of a backward version, or of both with a comma between, of those that
+            `versions` lists under `linear` and `linear_gradients`.
+
+    Returns:
+        o, of the shape and type of v, and the state behind the last position, in float32 (float64 for q in float64), or None.
+
+    Raises:
+        TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that no version
+        takes; NotImplementedError: with `cu_seqlens`, or if it is differentiated twice.
+    """
+    _gdn._refuse_packed(cu_seqlens, "linear attention")
+    gate = _gate(q, v, g, g_gamma, head_first)
+    weight = gate if w is None else w
+    _gdn._check(q, k, v, gate, weight, initial_state, head_first, state_v_first, "w")
+    scale = _gdn._checked_scale(scale, version)
+    q, k, v = _gdn._prepared(q, k, v, False)
+    if scale is not None and scale < 0:
+        q, scale = -q, -scale  # the kernels have its logarithm
+    state = initial_state.mT if initial_state is not None and state_v_first else initial_state
+    if not head_first:
+        q, k, v, gate = (t.transpose(1, 2) for t in (q, k, v, gate))
+        w = None if w is None else w.transpose(1, 2)
+    of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
+    tensors = [q, k, v, *(None if t is None else t.to(of_state) for t in (gate, w, state))]
+    if q.shape[0] == 0 or q.shape[2] == 0:
+        o, last = _gdn._of_nothing(*tensors)
+    elif q.dtype in (torch.float32, torch.float64):
+        o, last = plain(*tensors, scale)
+    else:
+        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, "linear", version))
+    o = o if head_first else o.transpose(1, 2).contiguous()
+    if not output_final_state:
+        return o, None
+    return o, last.mT.contiguous() if state_v_first else last
+
+
+def sigmoid_attention(q, k, v, i, f, state, output_final_state, cu_seqlens, version):
+    """h and the last state, or None, of `vlstm.mlstm_sig` without a normaliser: heads before positions."""
+    _gdn._refuse_packed(cu_seqlens, "mLSTMsig without a normaliser")
+    _gdn._check(q, k, v, f, i, state, True, False, "i", "f")
+    _gdn._checked_scale(None, version)
+    q, k, v = _gdn._prepared(q, k, v, False)
+    of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
+    tensors = [q, k, v, *(None if t is None else t.to(of_state) for t in (f, i, state))]
+    if q.shape[0] == 0 or q.shape[2] == 0:
+        h, last = _gdn._of_nothing(*tensors)
+    elif q.dtype in (torch.float32, torch.float64):
+        h, last = plain(q, k, v, torch.nn.functional.logsigmoid(tensors[3]), tensors[4].sigmoid(), tensors[5], None)
+    else:
+        h, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), None, "sigmoid", version))
+    return h, last if output_final_state else None
+
+
+def plain(q, k, v, g, w, state, scale):
+    """o and the last state, heads before positions, in plain PyTorch: what float32 and float64 take. By chunks, as the kernels."""
+    v = v if w is None else v * w.unsqueeze(-1)
+    group = v.shape[1] // q.shape[1]
+    q, k = (t.repeat_interleave(group, 1) for t in (q, k))
+    q = q * (q.shape[3] ** -0.5 if scale is None else scale)
+    state = g.new_zeros((*v.shape[:2], q.shape[3], v.shape[3])) if state is None else state
+    rows = []
+    for first in range(0, q.shape[2], _CHUNK):
+        x, y, z, gate = (t[:, :, first : first + _CHUNK] for t in (q, k, v, g))
+        kept = gate.clamp(min=_SHUT).cumsum(-1)
+        later = torch.ones(kept.shape[-1], kept.shape[-1], dtype=torch.bool, device=q.device).triu(1)
+        decay = (kept.unsqueeze(-1) - kept.unsqueeze(-2)).masked_fill(later, -torch.inf).exp()
+        rows.append((x @ y.mT * decay) @ z + (x * kept.exp().unsqueeze(-1)) @ state)
+        left = (kept[..., -1:] - kept).exp().unsqueeze(-1)
+        state = kept[..., -1, None, None].exp() * state + (y * left).mT @ z
+    return torch.cat(rows, 2), state
+
+
+def _gate(q, v, g, g_gamma, head_first):
+    """g of each position."""
+    if g is not None and g_gamma is not None:
+        raise ValueError("g_gamma: expected None with g, got both")
+    if g is not None:
+        return g
+    _api._check_tensor("q", q, q, _gdn._FLOATS)
+    _api._check_tensor("v", v, q, _gdn._FLOATS)
+    axes = "B, HV, T, V" if head_first else "B, T, HV, V"
+    shape = _api._shape_of("v", v, axes)[:3]
+    of_gate = torch.float64 if q.dtype == torch.float64 else torch.float32
+    if g_gamma is None:
+        return q.new_zeros(shape, dtype=of_gate)
+    _api._check_tensor("g_gamma", g_gamma, q, _gdn._FLOATS)
+    _api._check_shape("g_gamma", g_gamma, (shape[1 if head_first else 2],))
+    each = g_gamma.to(of_gate)
+    return (each.unsqueeze(-1) if head_first else each).expand(shape)
