@@ -104,10 +104,11 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
             columns(z, column, tile(n), BYTES);
             bulk_load(shared.column[turn.place], weights[begin + tile(n)].column, BYTES, &barriers.units.full[turn.place]);
         }
-        for (int g = 0; g < dots(); ++g, turn.advance()) columns(other, column, 2 * half + g);
+        for (int n = 0; n < dots(); ++n, turn.advance()) columns(other, column, 2 * half + of_dots(n));
     }
-    // Units for dots: of each warpgroup's rows one, where there are any.
+    // Units for dots: of each warpgroup's rows one, where there are any; first that of the one whose rows meet fewer tiles.
     __device__ __forceinline__ int dots() const { return DOTS ? min(2, tiles - 2 * half) : 0; }
+    __device__ __forceinline__ int of_dots(int n) const { return BACK ? dots() - 1 - n : n; }
 
     // One thread: a warpgroup's rows of x. Those of the first UNIT panels come while it still makes out of the work before.
     __device__ __forceinline__ void bring_rows(const TensorMap& x, int group) const {
@@ -326,9 +327,9 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     // What dots are made with comes for each warpgroup; both leave it, once it is used.
     __device__ __forceinline__ void make_dots(const float (&out)[2][HALF / 2], int group, float* to,
                                               Turn<PLACES>& turn) const {
-        for (int g = 0; g < dots(); ++g, turn.advance()) {
+        for (int n = 0; n < dots(); ++n, turn.advance()) {
             barriers.units.wait_full(turn);
-            if (g == group) multiply_rows(out, group, to, turn.place);
+            if (of_dots(n) == group) multiply_rows(out, group, to, turn.place);
             __threadfence_block();  // what was read is here before the place is left
             leave(barriers.units, turn);
         }

@@ -144,15 +144,10 @@ impl Version for Wide {
         let grid = blocks("B NH chunks of S", (heads * chunks).div_ceil(4))?;
         let kernel = device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?;
         plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments![])?;
-        let units =
-            [(1, of_chunks, back_of_chunks), (ANCHOR_CHUNKS, of_stretches, back_of_stretches)];
-        for (unit, forward, reverse) in units {
-            let of_unit = |i: &Instance| i.size("UNIT") == unit && i.argument("GATES").is_none();
-            let kernel =
-                device.load(instance(&kernels::GATES, "vlstm_gate_weights", dtype, of_unit))?;
-            let own = arguments![forward, reverse];
-            plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, own)?;
-        }
+        let kernel = instance(&kernels::GATES, "vlstm_gate_weights_twice", dtype, |_| true);
+        let kernel = device.load(kernel)?;
+        let own = arguments![of_chunks, back_of_chunks];
+        plan.launch_in(&scope, &kernel, kernel.grid([grid, 2, 1])?, own)?;
         let grid = blocks("B NH slices of V", heads * slices)?;
         // Where a state goes in, its gradient is asked for.
         if of_dc + of_c > 0 {
