@@ -372,8 +372,10 @@ impl Version for FusedDelta {
 
     fn test_shapes(&self) -> Vec<Dims> {
         let mut shapes = test_shapes(&self.info);
-        // Chunks more than there are places, of one warpgroup that walks and of two.
-        shapes.extend([[1, 2, 1, 390, 128, 128], [1, 1, 1, 420, 64, 64]].map(sizes));
+        // Chunks more than there are places, of one warpgroup that walks and of two, narrow and wide.
+        let long = [[1, 2, 1, 390, 128, 128], [1, 1, 1, 420, 64, 64]];
+        let mixed = [[1, 1, 1, 390, 64, 128], [1, 1, 1, 330, 128, 64]];
+        shapes.extend(long.into_iter().chain(mixed).map(sizes));
         shapes
     }
 
