@@ -269,4 +269,5 @@ __forceinline__ void signs(int a, int b) {
 }  // namespace emu
 
 #include "ptx_module.h"
+#include "ptx_tiles.h"
 #include "ptx_numbers.h"

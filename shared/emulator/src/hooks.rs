@@ -377,6 +377,10 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
         }
         return;
     }
+    if flag(abi::ANYWHERE) {
+        thread.thread().wgmma.forget(address, bytes);
+        return;
+    }
     // First others have their turn: what is told below is what the access itself will see.
     if flag(abi::POLLS) {
         yield_point(thread, 0);

@@ -92,8 +92,11 @@ impl Tape<'_> {
         Ok(y)
     }
 
-    /// Adds the launch of a norm that another layer than a product of few rows reads.
-    pub(crate) fn make_ready(&mut self, x: Slot) -> Result<(), Error> {
+    /// Adds the launch of a norm that something else than a product of few rows reads, or a part of whose result is read.
+    ///
+    /// # Errors
+    /// As [`Tape::rms_norm`].
+    pub fn make_ready(&mut self, x: Slot) -> Result<(), Error> {
         match self.pending.remove(&x) {
             Some(Pending::Rows(norm)) => norm.add_forward(self.plan).map(|_| ()),
             Some(Pending::Heads(norm)) => norm.add_forward(self.plan).map(|_| ()),

@@ -60,7 +60,8 @@ fn sums(own: &Instruction) -> Option<Vec<&str>> {
     values.iter().map(name).collect()
 }
 
-fn name(value: &Value) -> Option<&str> {
+/// The register that a value is.
+pub(crate) fn name(value: &Value) -> Option<&str> {
     match value {
         Value::Special(name) | Value::Register(name) => Some(name),
         _ => None,
@@ -82,7 +83,7 @@ pub(crate) fn is_same(own: &Instruction, places: &HashMap<String, String>) -> bo
 }
 
 /// What an instruction writes: its first operand, of most.
-fn written(own: &Instruction) -> Vec<&str> {
+pub(crate) fn written(own: &Instruction) -> Vec<&str> {
     let reads_alone = ["bar", "barrier", "nanosleep", "bra", "brx", "call", "setmaxnreg", "cp"];
     if reads_alone.contains(&own.words[0].as_str()) {
         return Vec::new();

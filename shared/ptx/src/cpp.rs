@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use crate::coalesced::{coalesce, is_same};
+use crate::constants::Constants;
 use crate::module::{Entry, Error, Function, Line, Module, Parameter, Place, Variable, What};
 use crate::statement::{Instruction, Operand, Statement, Value, whole_number};
 use crate::text::{Space, Symbol, Text, cpp_name, names_of, of_register, of_type};
@@ -208,7 +209,12 @@ impl Module {
         }
         let used = used_names(function);
         let mut scopes = labels(lines).into_iter();
+        let mut constants = Constants::of(lines);
         for Line { line, place, what } in lines {
+            let constant = match what {
+                What::Statement(statement) => constants.step(statement),
+                _ => Vec::new(),
+            };
             body += &at(&self.name, *line, place.as_ref());
             let unknown = |what: &str| Error::new(*line, format!("'{what}' is not run here"));
             match what {
@@ -257,7 +263,10 @@ impl Module {
                 What::Statement(Statement::Instruction(instruction)) => {
                     let done = text.instruction(instruction);
                     let done = done.ok_or_else(|| unknown(&name_of(instruction)))?;
-                    let _ = writeln!(body, "EMU_AT({done})");
+                    let given = constant.iter().filter_map(|name| text.places.get(*name));
+                    let given: String =
+                        given.map(|own| format!(" EMU_LOOKED_AT(&{own}, EMU_ANYWHERE);")).collect();
+                    let _ = writeln!(body, "EMU_AT({done}){given}");
                 }
                 What::Variable(variable) => {
                     let own = symbol(variable);

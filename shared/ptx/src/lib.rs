@@ -19,6 +19,7 @@
 
 mod asynchronous;
 mod coalesced;
+mod constants;
 mod conversions;
 mod cpp;
 mod inline;
@@ -29,6 +30,7 @@ mod numbers;
 mod special;
 mod statement;
 mod text;
+mod tiles;
 mod warps;
 
 pub use cpp::{Global, SCOPE, Translated, type_macro};

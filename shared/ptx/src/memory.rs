@@ -27,7 +27,7 @@ const CACHES: [&str; 21] = [
     "L2::cache_hint",
     "L2::evict_first",
 ];
-const SPACES: [&str; 9] = [
+pub(crate) const SPACES: [&str; 9] = [
     "global",
     "shared",
     "shared::cta",

@@ -454,8 +454,9 @@ impl<'a> Reader<'a> {
                     let of_line = locations.read(text).ok_or_else(|| {
                         Error::new(line, format!("expected .loc file line column, got '{text}'"))
                     })?;
+                    // What has no line of its own, such as the loop that a compiler makes of memcpy, is of the one before.
                     if asm != Some(true) {
-                        place = of_line;
+                        place = of_line.or(place);
                     }
                     asm = asm.map(|_| true);
                 }

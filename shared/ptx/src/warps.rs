@@ -10,6 +10,7 @@ impl Call<'_> {
             "ldmatrix" => self.matrices(),
             "stmatrix" => self.matrices_stored(),
             "mma" => self.product_of_matrices(),
+            "wmma" => self.tiles(),
             "shfl" => self.shuffle(),
             "vote" if self.is("vote.sync") => self.vote(),
             "match" if self.is("match.any.sync") && self.words.len() == 4 => {

@@ -20,7 +20,7 @@
 using namespace lab;
 
 // ANCHOR: planes
-constexpr int SPLIT_THREADS = 256;
+constexpr int SPLIT_THREADS = 512;
 constexpr float MOST_UNITS = 127.0f * 256;  // of a row's largest number: its upper byte is 127
 
 // The larger one, or NaN where either is; fmaxf would drop it.
@@ -34,7 +34,7 @@ __device__ __forceinline__ int nearest(float v) { return __float_as_int(v + 1258
 // A row of x, normed or not, as whole numbers of `quantum`: a block a row.
 template <class T, Norm NORM>
 __global__ void __launch_bounds__(SPLIT_THREADS)
-    rows_as_bytes(const T* x, const T* norm, const T* ogate, signed char* planes, float* quantum, int R, int K, int D, float eps) {
+    rows_as_bytes(const T* x, const T* norm, const T* ogate, signed char* __restrict__ planes, float* quantum, int R, int K, int D, float eps) {
     constexpr int E = Pack<T>::N;
     DYNAMIC_SHARED(T, normed);
     int r = blockIdx.x;
@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
         __syncthreads();  // the row is normed
     }
     float largest = 0;
+#pragma unroll 2
     for (int k = threadIdx.x * E; k < K; k += SPLIT_THREADS * E) {
         Pack<T> v = load_pack(z + k);
 #pragma unroll

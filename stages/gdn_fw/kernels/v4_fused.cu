@@ -1,10 +1,10 @@
-// The gated delta rule in one launch. While warpgroups walk a chunk, others solve the next two: neither inverse nor pairs go through
+// The gated delta rule in one launch. While warpgroups walk a chunk, others solve the next ones: neither inverse nor pairs go through
 // device memory, and Q and K are read once.
 //
 // Work split: a block has a head, for 64 GROUPS columns of V. Of its three warpgroups GROUPS walk 64 columns each (walker.cuh); the
 // others solve the chunks, in turn (solver.cuh). A place in shared memory is a chunk's: Q and K by TMA, then what a solver makes of
-// them, until the last walker has left it. The first walker asks for the next chunk's. V has places of its own, in which h leaves.
-// The last warp of a solver has least to solve: it scans the gates of the chunk that comes next.
+// them, until the last walker has left it. V has places of its own, in which h leaves. A solver asks for
+// chunks, each as soon as its place is empty, and scans their gates. So no walker waits for another.
 //
 // q, k: heads / group x S x dhqk, v, h: heads x S x dhhv, g, beta: heads x S, C0, CN: heads x dhqk x dhhv. A grid of heads slices
 // blocks, slices = ceil(dhhv / (64 GROUPS)).
@@ -14,8 +14,8 @@ using namespace lab;
 
 constexpr int FUSED_THREADS = 384;
 
-// Chunks that a block has room for.
-template <int KEY> constexpr int ROOM = KEY > 64 ? 3 : 5;
+// Chunks that a block has room for. Of V: one is read, one comes, and h leaves from one.
+template <int KEY> constexpr int ROOM = KEY > 64 ? 3 : 4;
 
 // Registers of a thread: those of the three warpgroups together are 504 at most.
 template <int GROUPS> struct Registers {
@@ -24,7 +24,7 @@ template <int GROUPS> struct Registers {
 
 template <class T, int KEY, int GROUPS> struct Shared {
     Solved<T, KEY> places[ROOM<KEY>];
-    Panels<T, PANEL, CHUNK> v[GROUPS][2];
+    Panels<T, PANEL, CHUNK> v[GROUPS][ROOM<KEY>];
     SolverRoom room[3 - GROUPS];
 };
 
@@ -32,7 +32,7 @@ template <class T, int KEY, int GROUPS> constexpr int gdn_fw_fused_shared = size
 
 template <int PLACES, int GROUPS> struct Barriers {
     Ring<PLACES> places;
-    Mbarrier solved[PLACES], values[GROUPS][2];
+    Mbarrier solved[PLACES], values[GROUPS][PLACES];
 };
 
 // What all roles know.
@@ -59,97 +59,122 @@ template <class T, int KEY, int GROUPS> struct Block {
         fence_proxy_async_shared();
     }
 
-    // Asks for a chunk, once its place is empty; one thread.
-    __device__ __forceinline__ void ask(const TensorMap& q, const TensorMap& k, int chunk, Turn<PLACES> turn) const {
-        if (chunk >= chunks) return;
-        auto& place = shared.places[turn.place];
-        auto* full = &barriers.places.full[turn.place];
-        barriers.places.wait_empty(turn);
-        mbarrier_arrive_expect(full, 2 * place.q.BYTES);
-        place.k.load(k, 0, chunk, key_head, full);
-        place.q.load(q, 0, chunk, key_head, full);
-    }
-
     // ANCHOR: roles
     // A warpgroup: every chunk's inverse and pairs, or every second one's.
-    __device__ __forceinline__ void solve(const float* g, const float* beta, float scale) const {
+    __device__ __forceinline__ void solve(const TensorMap& q, const TensorMap& k, const float* g, const float* beta,
+                                          float scale) const {
+        constexpr int AHEAD = (PLACES - 1) / SOLVERS * SOLVERS;
         int solver = threadIdx.x / 128 - GROUPS, warp = threadIdx.x / 32 % 4, number = 1 + GROUPS + solver;
         auto& room = shared.room[solver];
-        Turn<PLACES> turn;
-        if (solver > 0) turn.advance();
+        auto after = [](Turn<PLACES>& turn) {
+            for (int n = 0; n < SOLVERS; ++n) turn.advance();
+        };
+        Turn<PLACES> turn, next;
         AskedGates gates;
-        gates.ask(g, beta, solver * CHUNK, S);
-        auto scan = [&](int chunk) {
+        // The warp with most blocks to weigh has least of the inverse's columns behind them, and the first warp least to weigh.
+        auto bring = [&](int chunk) {
             if (chunk >= chunks || warp != BLOCKS - 1) return;
+            auto& place = shared.places[next.place];
+            auto* full = &barriers.places.full[next.place];
+            barriers.places.wait_empty(next);
+            if (threadIdx.x % 32 == 0) {
+                mbarrier_arrive_expect(full, 2 * place.q.BYTES);
+                place.k.load(k, 0, chunk, key_head, full);
+                place.q.load(q, 0, chunk, key_head, full);
+            }
+            after(next);
+        };
+        auto scan = [&](int chunk, Turn<PLACES> turn) {
+            if (chunk >= chunks || warp > 0) return;
+            auto& place = shared.places[turn.place];
             barriers.places.wait_empty(turn);
-            gates.scan(room, shared.places[turn.place].decays);
+            gates.scan(place.gates, place.decays);
             gates.ask(g, beta, (chunk + SOLVERS) * CHUNK, S);
         };
-        scan(solver);
-        for (int chunk = solver; chunk < chunks; chunk += SOLVERS) {
-            auto& place = shared.places[turn.place];
-            float kk[CHUNK / 2], qk[CHUNK / 2];
+        float kk[CHUNK / 2], qk[CHUNK / 2];
+        auto begin = [&](Turn<PLACES> turn) {
             barriers.places.wait_full(turn);
             wgmma_fence();
-            multiply_scores<T, KEY>(kk, place.k, place.k, 0);
+            multiply_scores<T, KEY>(kk, shared.places[turn.place].k, shared.places[turn.place].k, 0);
+            wgmma_commit();
+        };
+        if (solver >= chunks) return;
+        if (solver > 0) turn.advance(), next.advance();
+        gates.ask(g, beta, solver * CHUNK, S);
+        for (int chunk = solver; chunk < AHEAD; chunk += SOLVERS) bring(chunk);
+        scan(solver, turn);
+        begin(turn);
+        for (int chunk = solver; chunk < chunks; chunk += SOLVERS) {
+            auto& place = shared.places[turn.place];
+            auto own = turn;
+            after(turn);
+            named_barrier_sync(number, 128);  // gates are scanned, and nobody reads what the last chunk left in the room
+            Kept kept(place.gates);  // while the product is made
+            wgmma_wait<0>();
+            wgmma_fence();
             multiply_scores<T, KEY>(qk, place.q, place.k, 0);
             wgmma_commit();
-            named_barrier_sync(number, 128);  // γ is there, and nobody reads what the last chunk left in the room
+            store_a(room, kept, place.gates, place.decays.beta, kk);
             wgmma_wait<0>();
-            weigh(room, place.pairs.panel[0], kk, qk, place.decays, scale);
+            store_pairs(place.pairs.panel[0], kept, place.gates, qk, scale);
             __syncwarp();  // a warp's block on the diagonal is its own
-            float x[2][4];
-            invert(room.at(warp, warp), x);
+            invert(room.diagonal[warp], room.at(warp, warp));
+            if (AHEAD > SOLVERS) scan(chunk + SOLVERS, turn);  // its place was empty long since
             named_barrier_sync(number, 128);  // a warp reads A of all rows, and X on the diagonal of all warps
-            solve_column(room, place.inverse.panel[0], x);
+            solve_column(room, place.inverse.panel[0]);
             fence_proxy_async_shared();  // wgmma reads what was written by plain stores
             __syncwarp();
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.solved[turn.place]);
-            for (int n = 0; n < SOLVERS; ++n) turn.advance();
-            scan(chunk + SOLVERS);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.solved[own.place]);
+            bring(chunk + AHEAD);
+            if (AHEAD == SOLVERS) scan(chunk + SOLVERS, turn);
+            begin(chunk + SOLVERS < chunks ? turn : own);  // behind the last chunk nobody wants them
         }
+        wgmma_wait<0>();
     }
 
     // A warpgroup: h of 64 columns of V, and their state.
-    __device__ __forceinline__ void walk(Walker<T, KEY>& walker, const TensorMap& q, const TensorMap& k, const TensorMap& v,
-                                         const TensorMap& h, float scale) const {
-        int group = threadIdx.x / 128, column = value + group * PANEL;
-        bool asks = threadIdx.x % 128 == 0;
+    __device__ __forceinline__ void walk(Walker<T, KEY>& walker, const TensorMap& v, const TensorMap& h, float scale) const {
         Turn<PLACES> turn;
-        auto bring = [&](int chunk) {
-            auto* full = &barriers.values[group][chunk % 2];
+        auto bring = [&](int chunk, int place) {
+            int group = threadIdx.x / 128;
             if (chunk >= chunks) return;
+            auto* full = &barriers.values[group][place];
             mbarrier_arrive_expect(full, CHUNK * SPAN);
-            shared.v[group][chunk % 2].load(v, column, chunk, head, full);
+            shared.v[group][place].load(v, value + group * PANEL, chunk, head, full);
         };
-        if (asks) bring(0), bring(1);
-        for (int chunk = 0; chunk < PLACES - 1; ++chunk, turn.advance())
-            if (threadIdx.x == 0) ask(q, k, chunk, turn);
-        turn = {};
-        for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
-            auto& place = shared.places[turn.place];
-            T* values = shared.v[group][chunk % 2].panel[0];
-            barriers.places.wait_full(turn);
-            walker.read_state(place);
-            if (threadIdx.x == 0) ask(q, k, chunk + PLACES - 1, {turn.place > 0 ? turn.place - 1 : PLACES - 1, turn.parity ^ (turn.place > 0)});
-            if (asks && chunk > 0) {
-                bulk_wait_read<0>();  // h of the chunk before has left its place
-                bring(chunk + 1);
-            }
-            mbarrier_wait(&barriers.values[group][chunk % 2], chunk / 2 % 2);
-            mbarrier_wait(&barriers.solved[turn.place], turn.parity);
-            walker.solve(place, values, scale);
-            walker.update(place);
-            leave(barriers.places, turn);
-            walker.store(values);
+        // h of a chunk, by way of the place where its V was.
+        auto send = [&](int chunk, int place) {
+            int thread = computed_here(threadIdx.x), group = thread / 128;
+            T* panel = shared.v[group][place].panel[0];
+            walker.store(panel);
             fence_proxy_async_shared();  // TMA reads what was written by plain stores
             named_barrier_sync(1 + group, 128);  // all of the panel is written
-            if (asks) {
-                tensor_store(h, {column, chunk * CHUNK, head}, values);
+            if (thread % 128 == 0) {
+                tensor_store(h, {value + group * PANEL, chunk * CHUNK, head}, panel);
                 bulk_commit();
             }
+        };
+        if (threadIdx.x % 128 == 0) bring(0, 0), bring(1, 1);
+        for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
+            auto& place = shared.places[turn.place];
+            typename Walker<T, KEY>::Sums sums;
+            barriers.places.wait_full(turn);
+            walker.read_keys(sums, place);
+            if (chunk > 0) send(chunk - 1, turn.place > 0 ? turn.place - 1 : PLACES - 1);  // while that product is made
+            walker.read_queries(sums, place);
+            int thread = computed_here(threadIdx.x), group = thread / 128;
+            mbarrier_wait(&barriers.values[group][turn.place], turn.parity);
+            mbarrier_wait(&barriers.solved[turn.place], turn.parity);
+            walker.solve(sums, place, shared.v[group][turn.place].panel[0], scale);
+            walker.update(sums, place);
+            leave(barriers.places, turn);
+            if (thread % 128 == 0) {
+                bulk_wait_read<0>();  // h of the chunk before has left, long since
+                bring(chunk + 2, (turn.place + 2) % PLACES);
+            }
         }
-        if (asks) bulk_wait_read<0>();  // TMA has read the panel before the block ends
+        if (chunks > 0) send(chunks - 1, (chunks - 1) % PLACES);
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panels before the block ends
     }
     // ANCHOR_END: roles
 };
@@ -168,15 +193,17 @@ __global__ void __launch_bounds__(FUSED_THREADS, 1)
     block.clear();
     __syncthreads();  // nobody waits at a barrier that is not there, or writes weights where zeros are to come
 
-    long long cells = 1ll * head * dhqk * dhhv, row = 1ll * head * S;
+    long long row = 1ll * head * S;
+    // Of the head's state; computed twice, for the walk has no register to keep it.
+    auto cells = [&] { return 1ll * (computed_here(blockIdx.x) / slices) * dhqk * dhhv; };
     if (threadIdx.x < GROUPS * 128) {
         registers_increase<Registers<GROUPS>::WALK>();
         Walker<T, KEY> walker;
-        walker.begin(given ? C0 + cells : nullptr, value, dhqk, dhhv);
-        block.walk(walker, q, k, v, h, scale);
-        if (wanted) walker.end(CN + cells, value, dhqk, dhhv);
+        walker.begin(given ? C0 + cells() : nullptr, value, dhqk, dhhv);
+        block.walk(walker, v, h, scale);
+        if (wanted) walker.end(CN + cells(), value, dhqk, dhhv);
     } else {
         registers_decrease<Registers<GROUPS>::SOLVE>();
-        block.solve(g + row, beta + row, scale);
+        block.solve(q, k, g + row, beta + row, scale);
     }
 }

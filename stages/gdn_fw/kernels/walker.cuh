@@ -13,9 +13,9 @@
 namespace lab {
 
 template <class T, int KEY> class Walker {
-    float state[KEY / 2];                    // C[value][key]
-    float sum[CHUNK / 2], out[CHUNK / 2];    // [value][position]
-    unsigned rounded[KEY / 16][4], left[CHUNK / 16][4], written[CHUNK / 16][4];
+    float state[KEY / 2];           // C[value][key]
+    unsigned rounded[KEY / 16][4];  // the same, as the left operand of products
+    unsigned h[CHUNK / 16][4];      // of the chunk before, rounded
 
     // to = Cᵀ rowsᵀ: a group.
     __device__ __forceinline__ void read(float (&to)[CHUNK / 2], const Panels<T, KEY, CHUNK>& rows) const {
@@ -34,6 +34,13 @@ template <class T, int KEY> class Walker {
     }
 
   public:
+    // Of one chunk, [value][position]. Declared where a chunk begins: of wgmma that adds nothing the compiler does not know that what
+    // was there is read no more, and would keep it.
+    struct Sums {
+        float read[CHUNK / 2], out[CHUNK / 2];
+        unsigned left[CHUNK / 16][4], written[CHUNK / 16][4];
+    };
+
     __device__ __forceinline__ void begin(const float* C0, int value, int dhqk, int dhhv) {
         load_state<KEY>(state, C0, value, dhqk, dhhv);
         round();
@@ -48,17 +55,20 @@ template <class T, int KEY> class Walker {
 
     // ANCHOR: read_both
     // Cᵀ Kᵀ and Cᵀ Qᵀ, on their way.
-    __device__ __forceinline__ void read_state(const Solved<T, KEY>& place) {
+    __device__ __forceinline__ void read_keys(Sums& of, const Solved<T, KEY>& place) {
         wgmma_fence();
-        read(sum, place.k);
-        read(out, place.q);
+        read(of.read, place.k);
+    }
+    __device__ __forceinline__ void read_queries(Sums& of, const Solved<T, KEY>& place) {
+        wgmma_fence();
+        read(of.out, place.q);
     }
     // ANCHOR_END: read_both
 
     // ANCHOR: solve
     // What is left of the state, while these are made. Then R, and U, which is rounded, and times what is left of it behind the chunk.
-    __device__ __forceinline__ void solve(const Solved<T, KEY>& place, const T* v, float scale) {
-        int column = threadIdx.x / 32 % 4 * 16;
+    __device__ __forceinline__ void solve(Sums& of, const Solved<T, KEY>& place, const T* v, float scale) {
+        int column = computed_here(threadIdx.x) / 32 % 4 * 16;
         const Decays& decays = place.decays;
         float kept = decays.read[CHUNK - 1];
 #pragma unroll
@@ -67,58 +77,58 @@ template <class T, int KEY> class Walker {
 #pragma unroll
             for (int n = 0; n < KEY / 2; ++n) state[n] = 0;  // also of ∞
         }
+        unsigned values[CHUNK / 16][4];
+#pragma unroll
+        for (int j = 0; j < CHUNK; j += 16) load_left_turned(values[j / 16], v, column, j);
         wgmma_wait<0>();
 #pragma unroll
-        for (int j = 0; j < CHUNK; j += 16) {
-            unsigned value[4];
-            load_left_turned(value, v, column, j);
+        for (int j = 0; j < CHUNK; j += 16)
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
-                float2 x = floats_of<T>(value[w]), read = own_pair(decays.read, j, w), beta = own_pair(decays.beta, j, w);
+                float2 x = floats_of<T>(values[j / 16][w]), beta = own_pair(decays.beta, j, w);
+                float2 both = own_pair(place.gates.beta_read, j, w);
                 int n = j / 2 + 2 * w;
-                left[j / 16][w] =
-                    two_halves<T>(beta.x * (x.x - keep(read.x, sum[n])), beta.y * (x.y - keep(read.y, sum[n + 1])));
+                of.left[j / 16][w] =
+                    two_halves<T>(beta.x * x.x - keep(both.x, of.read[n]), beta.y * x.y - keep(both.y, of.read[n + 1]));
             }
-        }
         wgmma_fence();
-        weigh(sum, left, place.inverse, false);
+        weigh(of.read, of.left, place.inverse, false);
 #pragma unroll
         for (int n = 0; n < CHUNK / 2; n += 2) {
             float2 read = own_pair(decays.read, n / 8 * 16, n / 2 % 4);
-            out[n] = keep(scale * read.x, out[n]), out[n + 1] = keep(scale * read.y, out[n + 1]);
+            of.out[n] = keep(scale * read.x, of.out[n]), of.out[n + 1] = keep(scale * read.y, of.out[n + 1]);
         }
         wgmma_wait<0>();
-        round_pairs<T>(written, sum);
+        round_pairs<T>(of.written, of.read);
 #pragma unroll
         for (int n = 0; n < CHUNK / 2; n += 2) {
             float2 by = own_pair(decays.write, n / 8 * 16, n / 2 % 4);
-            left[n / 8][n / 2 % 4] = two_halves<T>(by.x * sum[n], by.y * sum[n + 1]);
+            of.left[n / 8][n / 2 % 4] = two_halves<T>(by.x * of.read[n], by.y * of.read[n + 1]);
         }
     }
     // ANCHOR_END: solve
 
     // ANCHOR: update
     // The state first, for the next chunk waits for it; h is made while it is rounded.
-    __device__ __forceinline__ void update(const Solved<T, KEY>& place) {
+    __device__ __forceinline__ void update(Sums& of, const Solved<T, KEY>& place) {
         wgmma_fence();
-        multiply_values<T, KEY, CHUNK>(state, left, place.k, true);
+        multiply_values<T, KEY, CHUNK>(state, of.left, place.k, true);
         wgmma_commit();
-        weigh(out, written, place.pairs, true);
+        weigh(of.out, of.written, place.pairs, true);
         wgmma_wait<1>();
         round();
         wgmma_wait<0>();
+        round_pairs<T>(h, of.out);
     }
     // ANCHOR_END: update
 
     // h to a panel, of which a warp has read its own columns alone.
     __device__ __forceinline__ void store(T* panel) const {
-        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        unsigned words[CHUNK / 16][4];
-        round_pairs<T>(words, out);
+        int column = computed_here(threadIdx.x) / 32 % 4 * 16;
         __syncwarp();  // all lanes have read V
 #pragma unroll
         for (int i = 0; i < CHUNK; i += 16)
-            store_matrices_transposed(cell(panel, i + lane / 16 * 8 + lane % 8, warp * 16 + lane / 8 % 2 * 8), words[i / 16]);
+            store_matrices_transposed(panel + i * PANEL + (offset_by_columns() ^ column), h[i / 16]);
     }
 };
 

@@ -197,7 +197,9 @@ impl AdamW {
             part.check()?;
             let name = format!("arena_squares<{}>", part.gradient.cpp());
             let kernel = plan.device().kernel(&kernels::ADAMW, &name)?;
-            launches.push((part, part.blocks(plan, &kernel)?, kernel));
+            // Each block of an update adds up what all of these have left: of many parts at most twice what one launch leaves.
+            let most = part.blocks(plan, &kernel)?;
+            launches.push((part, most.min((2 * most).div_ceil(parts.len())), kernel));
         }
         let all = plan.scratch(DType::F64, launches.iter().map(|(_, blocks, _)| blocks).sum());
         let mut first = 0;

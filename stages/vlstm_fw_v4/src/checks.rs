@@ -1,6 +1,7 @@
 //! What else must hold of the walk.
 
 use lab_device::{DType, Device};
+use lab_families::gdn;
 use lab_families::qkv::checks::any_schedule_gives_the_same;
 use lab_families::qkv::sizes;
 use lab_families::vlstm::{PackedSlot, no_state_slots, packed_sequences};
@@ -9,6 +10,7 @@ use lab_harness::{
     Options, Plan, Prepared, Problem, Tensor, Tensors, Version, compare, run, version_checks,
 };
 
+use crate::linear::TOGETHER;
 use crate::{
     ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROLES, SEGMENTED, SEGMENTS, Saved, WIDE, Walk,
 };
@@ -18,10 +20,39 @@ pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
     a_long_memory_fits_into_halves if takes_f16,
     segments_do_not_matter if has_segments in ManySizes,
     input_gates_of_a_million if takes_batches,
+    heads_together_do_not_matter if walks_two_heads,
 ];
 
+fn walks_two_heads(version: &dyn Version) -> bool {
+    version.info().settings.iter().any(|setting| setting.name == TOGETHER.name)
+}
+
+/// Two heads in one block: the same bits as each in its own, with a state, of more chunks than there are places.
+fn heads_together_do_not_matter(version: &dyn Version, device: &Device) {
+    let shapes = [[1, 4, 2, 200, 64, 48], [2, 2, 1, 460, 128, 64]];
+    for (&dtype, shape) in version.info().dtypes.iter().zip(shapes) {
+        let mut inputs = version.inputs(&Problem::new(gdn::sizes(shape), dtype));
+        let [b, nh, _, _, dhqk, dhhv] = shape;
+        let values: Vec<f64> = (0..b * nh * dhqk * dhhv).map(|at| (at as f64).sin()).collect();
+        let state = Tensor::rounded(DType::F32, &[b, nh, dhqk, dhhv], &values);
+        inputs.insert("C0".to_owned(), state);
+        let of = |together: &str| {
+            let options = Options::parse(&["last_state=yes", together], version.info()).unwrap();
+            run(version, device, &inputs, &options).unwrap()
+        };
+        assert_eq!(of("together=2"), of("together=1"), "{shape:?} {dtype}");
+    }
+    let inputs = version.inputs(&Problem::new(gdn::sizes([1, 2, 2, 9, 16, 16]), DType::BF16));
+    let options = Options::parse(&["together=2"], version.info()).unwrap();
+    let error = run(version, device, &inputs, &options).unwrap_err().to_string();
+    let expected =
+        "expected 1, where not an even number of heads share keys, or V has more than 64 columns";
+    assert_eq!(error, format!("--set together: {expected}, got 2"));
+}
+
+/// Of the vLSTM, whose family these checks are of.
 fn takes_batches(version: &dyn Version) -> bool {
-    packed_sequences(&version.info().small()).is_none()
+    packed_sequences(&version.info().small()).is_none() && version.info().takes("m0")
 }
 
 fn takes_f16(version: &dyn Version) -> bool {

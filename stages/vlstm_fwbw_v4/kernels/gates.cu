@@ -24,7 +24,7 @@ template <class GATES = Exponential> struct Chunk {
             // Past the end gates keep all and take nothing.
             int t = first + threadIdx.x % 32 * 2 + n;
             bool there = t < slot.sequence.length;
-            input[n] = GATES::log_weight(there ? GATES::input(i + slot.sequence.row(), t) : GATES::nothing());
+            input[n] = GATES::log_weight(there ? GATES::input(i, slot.sequence.row() + t) : GATES::nothing());
             forget[n] = GATES::log_kept(there ? f[slot.sequence.row() + t] : GATES::open());
         }
     }
@@ -87,13 +87,13 @@ __device__ __forceinline__ void make_weights(const float* __restrict__ i, const 
                                              const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
                                              Weights* __restrict__ forward, Weights* __restrict__ reverse,
                                              const int* __restrict__ cu_seqlens, bool packed, bool exact, bool given, int heads,
-                                             int sequences, int chunks, int S, float log2_scale, float eps) {
+                                             int sequences, int chunks, int S, float log2_scale, float eps, bool weighed) {
     if (own_chunk() >= 1ll * heads * chunks) return;
     Slot slot(own_chunk(), CHUNK, chunks, S, packed ? cu_seqlens : nullptr, heads, sequences);
     if (!slot.is_in_sequence(CHUNK)) return;
     const Sequence& sequence = slot.sequence;
     static_assert(GATES::STABILISED || UNIT == 1, "stretches ask for sums, which only Exponential gates have: add a launch");
-    Chunk<GATES> own(i, f, slot);
+    Chunk<GATES> own(GATES::MAY_BE_ONE && !weighed ? nullptr : i, f, slot);
     ChunkGates<GATES::STABILISED> gates(own.input, own.forget);
     double M = GATES::STABILISED && given ? m_from(m0[sequence.index]) : GATES::STABILISED ? LOWEST : 0;
     if constexpr (GATES::STABILISED) M = join(sums + sequence.slot(CHUNK, chunks), slot.part, M);
@@ -157,9 +157,9 @@ __global__ void __launch_bounds__(THREADS)
                        const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
                        Weights* __restrict__ forward, Weights* __restrict__ reverse,
                        const int* __restrict__ cu_seqlens, bool packed, bool exact, bool given, int heads,
-                       int sequences, int chunks, int S, float log2_scale, float eps) {
+                       int sequences, int chunks, int S, float log2_scale, float eps, bool weighed) {
     make_weights<T, UNIT, GATES, NORMALIZER>(i, f, normaliser, rho, m0, sums, forward, reverse, cu_seqlens, packed, exact,
-                                             given, heads, sequences, chunks, S, log2_scale, eps);
+                                             given, heads, sequences, chunks, S, log2_scale, eps, weighed);
 }
 
 // Of chunks, of_chunks and back_of_chunks, by the blocks of y = 0, and of stretches, by others.
@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(THREADS)
                              Weights* __restrict__ of_chunks, Weights* __restrict__ back_of_chunks) {
     if (blockIdx.y == 0)
         make_weights<T, 1>(i, f, normaliser, rho, m0, sums, of_chunks, back_of_chunks, cu_seqlens, packed, exact, given,
-                           heads, sequences, chunks, S, log2_scale, eps);
+                           heads, sequences, chunks, S, log2_scale, eps, false);
     else
         make_weights<T, ANCHOR_CHUNKS>(i, f, normaliser, rho, m0, sums, forward, reverse, cu_seqlens, packed, exact,
-                                       given, heads, sequences, chunks, S, log2_scale, eps);
+                                       given, heads, sequences, chunks, S, log2_scale, eps, false);
 }

@@ -132,7 +132,7 @@ impl Version for Wide {
             .with(arguments![through_n, exact, saved_n, saved_dn, keys: KEYS, C0: c0, n0, m0])
             .with(arguments![CN: c_n, nN: n_n, dCN: last[0], dnN: last[1], dC0: first[0]])
             .with(arguments![dn0: first[1], C_scales: c_scales, dC_scales: dc_scales, panels: rows / CHUNK])
-            .with(arguments![forward: of_stretches, reverse: back_of_stretches]);
+            .with(arguments![forward: of_stretches, reverse: back_of_stretches, weighed: true]);
 
         if exact {
             let kernel = instance(&kernels::GATES, "vlstm_normaliser_gradient", dtype, |_| true);

@@ -389,19 +389,21 @@ fn two_products([behind, between]: [&str; 2], a: &str, adds: &str) -> String {
     )
 }
 
-/// Of sums that nobody has set NVRTC makes zeros, and puts them behind the fence. A product that sets its sums does not read them.
-/// One that adds to them does, and each reads its A.
+/// A compiler puts a constant anywhere, and so behind the fence. Of sums that nobody has set NVRTC makes zeros; a product that sets its
+/// sums does not read them. One that adds to them does, and each reads its A.
 #[test]
-fn sums_that_a_product_does_not_read_need_no_fence() {
+fn constants_and_sums_that_a_product_does_not_read_need_no_fence() {
     let launch = "1 --block 128 --arg out:f32[512] --expect k_param_0=np.full(512,32.)";
-    let (zeros, a) =
-        ("mov.f32 %f1, 0f00000000;\nmov.f32 %f3, %f1;\n", "mov.b32 %r7, 0x3C003C00;\n");
+    let zeros = "mov.f32 %f1, 0f00000000;\nmov.f32 %f3, %f1;\n";
+    let sums = "cvt.rn.f32.u32 %f1, %r1;\nadd.f32 %f1, %f1, %f1;\n";
+    let a = "shr.u32 %r9, %r1, 31;\nadd.u32 %r7, %r7, %r9;\n";
     let (shared, registers) = ("%rd2", "{%r5, %r6, %r7, %r8}");
     let unfenced = "wgmma may not see what the thread has done with its registers";
     for (behind, of_a, adds, found) in [
-        (zeros, shared, "%p2", None),
+        (zeros, shared, "%p1", None),
+        (sums, shared, "%p2", None),
         (zeros, registers, "%p2", None),
-        (zeros, shared, "%p1", Some(unfenced)),
+        (sums, shared, "%p1", Some(unfenced)),
         (a, registers, "%p2", Some(unfenced)),
     ] {
         let (code, told) = check_by_hand(&two_products([behind, ""], of_a, adds), launch);
@@ -421,6 +423,31 @@ fn a_copy_of_sums_between_two_products_is_none() {
     let (code, told) = check_by_hand(&two_products(doubled, "%rd2", "%p1"), launch);
     assert_eq!(code, Some(3), "{told}");
     assert!(told.contains("registers of a wgmma are used while it is in flight"), "{told}");
+}
+
+/// A warp's tiles: A of 16 x 8, B of 8 x 16 by columns, and their product behind the two.
+#[test]
+fn tiles_by_wmma() {
+    let sums = "{%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}";
+    let zeros: String = (1..=8).map(|n| format!("mov.f32 %f{n}, 0f00000000;\n")).collect();
+    let product = |stride: &str| {
+        format!(
+            "mov.u32 %r9, {stride};\n{zeros}\
+             wmma.load.a.sync.aligned.row.m16n16k8.global.tf32 {{%r2, %r3, %r4, %r5}}, [%rd1], %r9;\n\
+             wmma.load.b.sync.aligned.col.m16n16k8.global.tf32 {{%r6, %r7, %r8, %r10}}, [%rd1+512];\n\
+             wmma.mma.sync.aligned.row.col.m16n16k8.f32.tf32.tf32.f32 {sums}, {{%r2, %r3, %r4, %r5}}, \
+             {{%r6, %r7, %r8, %r10}}, {sums};\n\
+             wmma.store.d.sync.aligned.row.m16n16k8.global.f32 [%rd1+1024], {sums}, 16;"
+        )
+    };
+    let launch = "1 --block 32 --arg inout:f32[512]=arange --expect k_param_0=np.concatenate([k_param_0[:256],\
+                  (k_param_0[:128].reshape(16,8)@k_param_0[128:256].reshape(16,8).T).ravel()])";
+    let (code, told) = check_by_hand(&product("8"), launch);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains(": as expected, all 512") && told.contains(": 0 findings"), "{told}");
+    let (code, told) = check_by_hand(&product("40"), "1 --block 32 --arg inout:f32[512]=arange");
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("out of bounds: k_param_0[") && told.contains("at k.ptx:"), "{told}");
 }
 
 #[test]

@@ -497,12 +497,17 @@ impl Asked {
         self.compiled |= part.compiled;
         if part.compiled && !part.shape.adds {
             // The next product, which adds to them, finds what this one sets.
-            self.used.remove(part.to, part.shape.accumulators());
+            self.forget(part.to, part.shape.accumulators());
         }
         self.around.add(part.own());
         self.in_flight.push_back(part.own());
         self.parts.push_back(part);
         self.open += 1;
+    }
+
+    /// What the thread has done with these bytes is no use that a fence must be behind.
+    pub(crate) fn forget(&mut self, address: usize, len: usize) {
+        self.used.remove(address, len);
     }
 
     pub(crate) fn commit(&mut self) {

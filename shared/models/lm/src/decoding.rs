@@ -244,7 +244,12 @@ pub(crate) fn planned(
     };
     let y = model.forward(&mut tape, tokens, [batch, positions], memory)?;
     // A prompt's other positions have logits that nobody reads: of a large vocabulary they would be gigabytes.
-    let last = if positions > 1 { y.part(y.len() - model.width, model.width) } else { y };
+    let last = if positions > 1 {
+        tape.make_ready(y)?;
+        y.part(y.len() - model.width, model.width)
+    } else {
+        y
+    };
     let logits = model.logits(&mut tape, last)?;
     plan.keep(logits);
     Ok(Planned { plan, tokens, logits, blocks })

@@ -8,8 +8,8 @@ use crate::check_data::{mixed, small, spread, tokens};
 use crate::reference::last_logits;
 use crate::{Decoded, Decoder, Evaluated, Evaluator, Model, Types, Writer};
 
-/// Half of the last digit of a bf16, as a share of the number.
-const ROUNDING: f64 = 1.0 / 512.0;
+/// Half of the last digit of a bf16, of which there are eight: as a share of the number at most.
+const ROUNDING: f64 = 1.0 / 256.0;
 
 fn narrow() -> Types {
     Types::new(DType::BF16, DType::BF16).expect("bf16 in a run of bf16")
@@ -24,7 +24,7 @@ fn memory_of(writer: &Writer, model: &Model, block: usize) -> [Tensor; 3] {
 }
 
 /// Of the first block, whose inputs are the same whatever it remembers in: n and m are the same bits. C is rounded once a token, and what
-/// it was off before is multiplied by at most 1. So behind t tokens it is off by at most Σ_i ≤ t of 2⁻⁹ (|C_i| + what it was off by then).
+/// it was off before is multiplied by at most 1. So behind t tokens it is off by at most Σ_i ≤ t of 2⁻⁸ (|C_i| + what it was off by then).
 pub(crate) fn a_narrow_memory_is_rounded_once_a_token(device: &Device) {
     let model = small();
     let parameters = spread(&model, 31);
