@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(THREADS)
                              Weights* __restrict__ of_chunks, Weights* __restrict__ back_of_chunks) {
     if (blockIdx.y == 0)
         make_weights<T, 1>(i, f, normaliser, rho, m0, sums, of_chunks, back_of_chunks, cu_seqlens, packed, exact, given,
-                           heads, sequences, chunks, S, log2_scale, eps, false);
+                           heads, sequences, chunks, S, log2_scale, eps, true);
     else
         make_weights<T, ANCHOR_CHUNKS>(i, f, normaliser, rho, m0, sums, forward, reverse, cu_seqlens, packed, exact,
-                                       given, heads, sequences, chunks, S, log2_scale, eps, false);
+                                       given, heads, sequences, chunks, S, log2_scale, eps, true);
 }
