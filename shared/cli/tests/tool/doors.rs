@@ -144,7 +144,7 @@ fn planted_bugs_are_found_by_the_other_door() {
 }
 
 /// Versions whose grid meets: as PTX that wait is CUDA's header's, which has two barriers of a block in it.
-const MEETING: [&str; 1] = ["playg:sum"];
+const MEETING: [&str; 2] = ["playg:sum", "vlstm_fwbw_v0:grid_sync"];
 
 /// What `lab dev doors --compare --record` has run. What differs does so for a reason that is known: CUDA's `expf` and its like are
 /// other instructions than the host's, and the last bits of what is made of them are others.
