@@ -70,22 +70,28 @@ fn main() {
         .iter()
         .filter(|[t, _]| *t != "float")
         .flat_map(|[t, w]| {
-            let tilings = if t == w {
+            let low = if t == w {
                 ["16, 2, 6, 2", "32, 2, 5, 2", "64, 2, 4, 2", "128, 2, 3, 2"]
             } else {
                 ["16, 2, 5, 2", "32, 2, 4, 2", "64, 2, 3, 2", "128, 2, 4, 1"]
             };
-            tilings.map(|tiling| format!("few_rows_wgmma<{t}, {w}, {tiling}>"))
+            let high = ["16, 3, 8, 1", "32, 3, 7, 1", "64, 3, 6, 1", "128, 3, 5, 1"];
+            let high = high.into_iter().filter(move |_| t == w);
+            low.into_iter()
+                .chain(high)
+                .map(move |tiling| format!("few_rows_wgmma<{t}, {w}, {tiling}>"))
         })
         .collect();
     // The same of x as bytes.
     let bytes: Vec<_> = ["__half", "__nv_bfloat16"]
         .iter()
         .flat_map(|t| {
-            let tilings = ["16, 2, 5, 2", "32, 2, 4, 2", "64, 2, 3, 2", "128, 2, 4, 1"];
+            let low = ["8, 2, 6, 2", "16, 2, 5, 2", "32, 2, 4, 2", "64, 2, 3, 2", "128, 2, 4, 1"];
+            let high = ["8, 3, 8, 1", "16, 3, 7, 1", "32, 3, 6, 1", "64, 3, 5, 1"];
+            let tilings = low.into_iter().chain(high);
             let products = tilings.map(|tiling| format!("few_rows_bytes<{t}, {tiling}>"));
             let rows = ["NONE", "RMS", "HEADS"].map(|norm| format!("rows_as_bytes<{t}, {norm}>"));
-            [products.as_slice(), &rows].concat()
+            products.chain(rows).collect::<Vec<_>>()
         })
         .collect();
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));

@@ -125,6 +125,11 @@ fn main() {
             &halves("linear_swiglu_back", "128, 256, 64, 3, 16"),
         )
         .needs("sm_90a")
+        .kernel(
+            "kernels/linear_swiglu_back_turns.cu",
+            &halves("linear_swiglu_back_turns", "128, 128, 64, 4, 16"),
+        )
+        .needs("sm_90a")
         .kernel("kernels/linear_plain.cu", &plain)
         .kernel("kernels/weight_gradient.cu", &gradient)
         .needs("sm_90a")

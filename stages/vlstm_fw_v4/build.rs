@@ -16,7 +16,13 @@ fn main() {
         [halves("vlstm_fw_parts", &places), halves("vlstm_fw_segments", &places)].concat();
     // Gates and normaliser: the vLSTM's by default.
     let decays = ["64, 1, 4", "64, 2, 4", "128, 1, 4", "128, 2, 3"];
-    let decays = decays.map(|places| format!("{places}, Decay, None"));
+    // Of heads that share keys two at once.
+    let of_gates = |gates: &str| {
+        let one = decays.map(|places| format!("{places}, {gates}, None"));
+        let two = ["64, 2, 4", "128, 2, 3"].map(|places| format!("{places}, {gates}, None, 2"));
+        [one.to_vec(), two.to_vec()].concat()
+    };
+    let decays = [of_gates("Decay"), of_gates("Sigmoid")].concat();
     let decays: Vec<&str> = decays.iter().map(String::as_str).collect();
     let roles = [halves("vlstm_fw_roles", &places), halves("vlstm_fw_roles", &decays)].concat();
     lab_kernel_build::Stage::new()

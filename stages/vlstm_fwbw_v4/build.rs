@@ -8,7 +8,8 @@ fn main() {
     let gates = [
         vec!["vlstm_gate_sums<128>".to_owned()],
         // Gates and normaliser: the vLSTM's by default.
-        halves("vlstm_gate_weights", &["128, 1", "128, 4", "128, 1, Decay, None"]),
+        halves("vlstm_gate_weights", &["128, 1", "128, 1, Decay, None", "128, 1, Sigmoid, None"]),
+        halves("vlstm_gate_weights_twice", &["128"]),
         halves("vlstm_normaliser_gradient", &["128"]),
     ];
     // DHQK, DHHV. In the order of their room.
@@ -18,7 +19,8 @@ fn main() {
         halves(name, &sizes.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let rooms = ["64, 64", "128, 128", "128, 256"];
-    let linear = rooms.map(|room| format!("{room}, false, None"));
+    let linear = ["64, 64", "128, 64", "128, 128", "128, 256"];
+    let linear = linear.map(|room| format!("{room}, false, None"));
     let linear: Vec<&str> = linear.iter().map(String::as_str).collect();
     let gradients =
         [through("vlstm_gradients", &rooms), halves("vlstm_gradients", &linear)].concat();
@@ -39,9 +41,14 @@ fn main() {
         .needs("sm_90a")
         .kernel(
             "kernels/forget.cu",
-            &["vlstm_anchored_forget<128>", "vlstm_anchored_forget<128, Decay>"],
+            &[
+                "vlstm_anchored_forget<128>",
+                "vlstm_anchored_forget<128, Decay>",
+                "vlstm_anchored_forget<128, Sigmoid>",
+            ],
         )
         .needs("sm_90a")
         .kernel("kernels/sum_heads.cu", &halves("vlstm_sum_heads", &["256"]))
+        .needs("sm_90a")
         .build();
 }

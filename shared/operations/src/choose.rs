@@ -24,6 +24,10 @@ pub enum Pass {
     Linear,
     /// The same and dh → all gradients: of the family `linear_fwbw`.
     LinearGradients,
+    /// q, k, v, i, f and a state → h and a state, of sigmoid gates without a normaliser: of the family `sigmoid_fw`.
+    Sigmoid,
+    /// The same and dh → all gradients: of the family `sigmoid_fwbw`.
+    SigmoidGradients,
 }
 
 /// A version, and the stage that it is of.
@@ -82,7 +86,7 @@ fn candidates(family: &str, kind: DeviceKind) -> Vec<Candidate> {
 
 impl Pass {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Forward,
         Self::Gradients,
         Self::Step,
@@ -91,6 +95,8 @@ impl Pass {
         Self::DeltaStep,
         Self::Linear,
         Self::LinearGradients,
+        Self::Sigmoid,
+        Self::SigmoidGradients,
     ];
 
     /// Its name, as other languages ask for it.
@@ -104,6 +110,8 @@ impl Pass {
             Self::DeltaStep => "delta_step",
             Self::Linear => "linear",
             Self::LinearGradients => "linear_gradients",
+            Self::Sigmoid => "sigmoid",
+            Self::SigmoidGradients => "sigmoid_gradients",
         }
     }
 
@@ -130,6 +138,8 @@ impl Pass {
             Self::DeltaStep => ["gdn_step", "gdn_step_packed"],
             Self::Linear => ["linear_fw", "linear_fw_packed"],
             Self::LinearGradients => ["linear_fwbw", "linear_fwbw_packed"],
+            Self::Sigmoid => ["sigmoid_fw", "sigmoid_fw_packed"],
+            Self::SigmoidGradients => ["sigmoid_fwbw", "sigmoid_fwbw_packed"],
         }
     }
 

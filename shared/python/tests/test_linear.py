@@ -192,7 +192,7 @@ def test_what_is_refused(kind, changed, message):
 
 def test_the_plain_form_is_the_recurrence():
     tensors = draw((2, 150, 2, 4, 8, 6), torch.float64, "cpu")
-    own, last = _linear.plain(*(t.transpose(1, 2) for t in tensors), None, None)
+    own, last = _linear.plain(*(t.transpose(1, 2) for t in tensors), None, None, None)
     expected, exact_last = recurrence(*tensors)
     assert relative_error(own.transpose(1, 2), expected) <= 1e-13 and relative_error(last, exact_last) <= 1e-13
 

@@ -90,7 +90,7 @@ def gated_delta_rule(
     elif q.dtype == torch.float64:
         o, last = recurrence(*tensors, scale)
     else:
-        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, version))
+        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, "delta", version))
     o = o if head_first else o.transpose(1, 2).contiguous()
     if not output_final_state:
         return o, None
@@ -261,8 +261,8 @@ def _check(*arguments):
         _api._note(key)
 
 
-def _check_all(q, k, v, g, beta, state, head_first, state_v_first, name_of_weight="beta"):
-    named = {"q": q, "k": k, "v": v, "g": g, name_of_weight: beta, "initial_state": state}
+def _check_all(q, k, v, g, beta, state, head_first, state_v_first, name_of_weight="beta", name_of_decay="g"):
+    named = {"q": q, "k": k, "v": v, name_of_decay: g, name_of_weight: beta, "initial_state": state}
     for name, tensor in named.items():
         if name != "initial_state" or tensor is not None:
             _api._check_tensor(name, tensor, q, _FLOATS)
@@ -275,7 +275,7 @@ def _check_all(q, k, v, g, beta, state, head_first, state_v_first, name_of_weigh
     _api._check_shape("v", v, tuple(expected))
     if of_q[heads] == 0 or of_v[heads] % of_q[heads]:
         raise ValueError(f"v: expected a multiple of H = {of_q[heads]} heads, got HV = {of_v[heads]}")
-    for name, gate in (("g", g), (name_of_weight, beta)):
+    for name, gate in ((name_of_decay, g), (name_of_weight, beta)):
         _api._check_shape(name, gate, tuple(expected[:3]))
     if state is not None:
         columns = (of_v[3], of_q[3]) if state_v_first else (of_q[3], of_v[3])

@@ -1,7 +1,8 @@
 """The gated delta rule as PyTorch knows it: `torch.ops.vlstm.gated_delta*`, with gradients and with fake kernels.
 
 They take what `vlstm._gdn` or `vlstm._linear` has checked, in the order of the kernels: q, k (B, H, T, K), v (B, HV, T, V), g, beta
-(B, HV, T) and a state (B, HV, K, V) in float32. Without beta nothing is erased: that is linear attention.
+(B, HV, T) and a state (B, HV, K, V) in float32. `cell` says what g and beta are: `delta`, those of the gated delta rule; `linear`, the
+decay and the weight of linear attention, which may be None; `sigmoid`, the forget and the input gate of mLSTMsig.
 
     gated_delta           the forward pass
     gated_delta_backward  the backward pass, which makes the forward pass again
@@ -18,7 +19,8 @@ _library = torch.library.Library("vlstm", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 
 _INPUTS = "Tensor q, Tensor k, Tensor v, Tensor g, Tensor? beta, Tensor? c"
-_SETTINGS = "bool last_state, float? scale, str version"
+_SETTINGS = "bool last_state, float? scale, str cell, str version"
+_GATES = {"delta": ("g", "beta"), "linear": ("g", "w"), "sigmoid": ("f", "i")}
 _library.define(f"gated_delta({_INPUTS}, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 _library.define(
     f"gated_delta_backward(Tensor? dh, Tensor? dc, {_INPUTS}, {_SETTINGS})"
@@ -36,15 +38,10 @@ def _implement(name, function):
         _library.impl(name, function, device)
 
 
-def passes(erases):
-    """The names of both passes: of the gated delta rule, or of linear attention."""
-    return ("delta", "delta_gradients") if erases else ("linear", "linear_gradients")
-
-
 @functools.lru_cache(maxsize=None)
-def version_names(version, erases=True):
+def version_names(version, cell):
     """The forward and the backward version that `version` names, separated by a comma: `auto` where it names none."""
-    kinds = passes(erases)
+    kinds = cell, f"{cell}_gradients"
     known = {name: n for n, kind in enumerate(kinds) for name in _launch.names_of(kind)}
     chosen = ["auto", "auto"]
     for name in (name.strip() for name in version.split(",")):
@@ -56,9 +53,10 @@ def version_names(version, erases=True):
     return tuple(chosen)
 
 
-def _named(q, k, v, g, beta, c):
+def _named(q, k, v, g, beta, c, cell):
     """The tensors that are there by the names of the kernels, row-major and without gaps."""
-    named = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "C0": c}
+    kept, written = _GATES[cell]
+    named = {"q": q, "k": k, "v": v, kept: g, written: beta, "C0": c}
     return {name: t.contiguous() for name, t in named.items() if t is not None}
 
 
@@ -69,12 +67,11 @@ def _of_scale(scale):
 # ---- forward -------------------------------------------------------------------------------------
 
 
-def forward(q, k, v, g, beta, c, last_state, scale, version):
+def forward(q, k, v, g, beta, c, last_state, scale, cell, version):
     """h, and with `last_state` the state behind the last position, else a tensor without elements."""
-    named = _named(q, k, v, g, beta, c)
+    named = _named(q, k, v, g, beta, c, cell)
     options = (*_of_scale(scale), "last_state=yes") if last_state else _of_scale(scale)
-    erases = beta is not None
-    planned = _launch.plan_for(_launch.device_name(q), passes(erases)[0], named, options, version_names(version, erases)[0])
+    planned = _launch.plan_for(_launch.device_name(q), cell, named, options, version_names(version, cell)[0])
     out = _launch.run(planned, named)
     return out["h"], out["CN"] if last_state else _nothing(q)
 
@@ -87,7 +84,7 @@ _implement("gated_delta", forward)
 
 
 @torch.library.register_fake("vlstm::gated_delta", lib=_library)
-def _fake_forward(q, k, v, g, beta, c, last_state, scale, version):
+def _fake_forward(q, k, v, g, beta, c, last_state, scale, cell, version):
     state = q.new_empty((*v.shape[:2], q.shape[3], v.shape[3]), dtype=torch.float32) if last_state else _nothing(q)
     return q.new_empty(v.shape), state
 
@@ -95,17 +92,19 @@ def _fake_forward(q, k, v, g, beta, c, last_state, scale, version):
 # ---- backward ------------------------------------------------------------------------------------
 
 
-def backward(dh, dc, q, k, v, g, beta, c, last_state, scale, version):
+def backward(dh, dc, q, k, v, g, beta, c, last_state, scale, cell, version):
     """dq, dk, dv, dg, dbeta and the gradient of the state: of what did not go in a tensor without elements."""
-    named = _named(q, k, v, g, beta, c)
+    named = _named(q, k, v, g, beta, c, cell)
     named["dh"] = torch.zeros_like(named["v"]) if dh is None else dh.contiguous()
     if dc is not None:
         named["dCN"] = dc.contiguous()
     options = _of_scale(scale) if c is None else (*_of_scale(scale), "state_grad=yes")
-    erases = beta is not None
-    planned = _launch.plan_for(_launch.device_name(q), passes(erases)[1], named, options, version_names(version, erases)[1])
+    if cell == "linear" and beta is not None:
+        options = (*options, "weight_grad=yes")
+    planned = _launch.plan_for(_launch.device_name(q), f"{cell}_gradients", named, options, version_names(version, cell)[1])
     out = _launch.run(planned, named)
-    return tuple(out[name] if name in out else _nothing(q) for name in ("dq", "dk", "dv", "dg", "dbeta", "dC0"))
+    names = "dq", "dk", "dv", *(f"d{gate}" for gate in _GATES[cell]), "dC0"
+    return tuple(out[name] if name in out else _nothing(q) for name in names)
 
 
 _implement("gated_delta_backward", backward)
@@ -117,8 +116,8 @@ def _fake_backward(dh, dc, q, k, v, g, beta, c, *_):
 
 
 def _save(ctx, inputs, output):
-    *tensors, last_state, scale, version = inputs
-    ctx.settings = last_state, scale, version
+    *tensors, last_state, scale, cell, version = inputs
+    ctx.settings = last_state, scale, cell, version
     ctx.set_materialize_grads(False)
     if not last_state:
         ctx.mark_non_differentiable(output[1])
@@ -127,7 +126,7 @@ def _save(ctx, inputs, output):
 
 def _gradients(ctx, dh, dc):
     if dh is None and dc is None:
-        return (None,) * 9
+        return (None,) * 10
     if _ops.is_batched((dh, dc)):
         return _ops.each_of_batch(lambda *outer: _gradients(ctx, *outer), (dh, dc))
     saved = ctx.saved_tensors
@@ -136,7 +135,7 @@ def _gradients(ctx, dh, dc):
 
 
 def _of_what_went_in(gradients, saved):
-    return (*(None if t is None else gradient for gradient, t in zip(gradients, saved)), None, None, None)
+    return (*(None if t is None else gradient for gradient, t in zip(gradients, saved)), None, None, None, None)
 
 
 torch.library.register_autograd("vlstm::gated_delta", _gradients, setup_context=_save, lib=_library)
@@ -156,7 +155,7 @@ torch.library.register_autograd("vlstm::gated_delta_backward", _refuse_double_ba
 
 
 def _step(q, k, v, g, beta, c, scale, version):
-    named = {**_named(q, k, v, g, beta, None), "C0": c}
+    named = {**_named(q, k, v, g, beta, None, "delta"), "C0": c}
     planned = _launch.plan_for(_launch.device_name(q), "delta_step", named, _of_scale(scale), version)
     return _launch.run(planned, named)["h"]
 
@@ -225,7 +224,7 @@ class _Differentiable(torch.autograd.Function):
 
 
 def gated_delta(tensors, settings):
-    """h of (q, k, v, g, beta, c), and where it is asked for the state behind the last position, else None."""
+    """h of (q, k, v, g, beta, c) under (last_state, scale, cell, version), and where it is asked for the state behind the last position, else None."""
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     if _ops.is_plain(tensors):
         h, last = _Differentiable.apply(*tensors, *settings) if differentiable else forward(*tensors, *settings)

@@ -48,7 +48,8 @@ def linear_attention(
             a // (HV // H) of q and k.
         g: the logarithm of what a position keeps of the state, (B, T, HV), not above 0; None keeps all. The kernels take it in
             float32; other types are converted.
-        w: the weight of what a position writes, (B, T, HV), by which PyTorch multiplies v; None is 1.
+        w: the weight of what a position writes, (B, T, HV), above 0; None is 1. It may be 0, but then its gradient comes out as 0.
+            Of the type of g.
         scale: the factor of q, by default 1 / sqrt(K).
         initial_state: the state before the first position, (B, HV, K, V). Kept in float32, of q in float64 in float64.
         output_final_state: whether the state behind the last position is returned, too.
@@ -72,29 +73,46 @@ def linear_attention(
     _gdn._check(q, k, v, gate, weight, initial_state, head_first, state_v_first, "w")
     scale = _gdn._checked_scale(scale, version)
     q, k, v = _gdn._prepared(q, k, v, False)
-    if w is not None:
-        v = (v * w.unsqueeze(-1)).to(v.dtype)
     if scale is not None and scale < 0:
         q, scale = -q, -scale  # the kernels have its logarithm
     state = initial_state.mT if initial_state is not None and state_v_first else initial_state
     if not head_first:
         q, k, v, gate = (t.transpose(1, 2) for t in (q, k, v, gate))
+        w = None if w is None else w.transpose(1, 2)
     of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
-    tensors = [q, k, v, gate.to(of_state), None, None if state is None else state.to(of_state)]
+    tensors = [q, k, v, *(None if t is None else t.to(of_state) for t in (gate, w, state))]
     if q.shape[0] == 0 or q.shape[2] == 0:
         o, last = _gdn._of_nothing(*tensors)
     elif q.dtype in (torch.float32, torch.float64):
-        o, last = plain(*tensors[:4], tensors[5], scale)
+        o, last = plain(*tensors, scale)
     else:
-        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, version))
+        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, "linear", version))
     o = o if head_first else o.transpose(1, 2).contiguous()
     if not output_final_state:
         return o, None
     return o, last.mT.contiguous() if state_v_first else last
 
 
-def plain(q, k, v, g, state, scale):
+def sigmoid_attention(q, k, v, i, f, state, output_final_state, cu_seqlens, version):
+    """h and the last state, or None, of `vlstm.mlstm_sig` without a normaliser: heads before positions."""
+    _gdn._refuse_packed(cu_seqlens, "mLSTMsig without a normaliser")
+    _gdn._check(q, k, v, f, i, state, True, False, "i", "f")
+    _gdn._checked_scale(None, version)
+    q, k, v = _gdn._prepared(q, k, v, False)
+    of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
+    tensors = [q, k, v, *(None if t is None else t.to(of_state) for t in (f, i, state))]
+    if q.shape[0] == 0 or q.shape[2] == 0:
+        h, last = _gdn._of_nothing(*tensors)
+    elif q.dtype in (torch.float32, torch.float64):
+        h, last = plain(q, k, v, torch.nn.functional.logsigmoid(tensors[3]), tensors[4].sigmoid(), tensors[5], None)
+    else:
+        h, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), None, "sigmoid", version))
+    return h, last if output_final_state else None
+
+
+def plain(q, k, v, g, w, state, scale):
     """o and the last state, heads before positions, in plain PyTorch: what float32 and float64 take. By chunks, as the kernels."""
+    v = v if w is None else v * w.unsqueeze(-1)
     group = v.shape[1] // q.shape[1]
     q, k = (t.repeat_interleave(group, 1) for t in (q, k))
     q = q * (q.shape[3] ** -0.5 if scale is None else scale)

@@ -43,11 +43,7 @@ def mlstm_sig(
         for name, state in (("n_initial", n_initial), ("m_initial", m_initial)):
             if state is not None:
                 raise ValueError(f"{name}: expected None with normalize=False, got {type(state).__name__}")
-        of_gate = torch.float64 if f.dtype == torch.float64 else torch.float32
-        gates = torch.nn.functional.logsigmoid(f.to(of_gate)), torch.sigmoid(i.to(of_gate))
-        h, c = _linear.linear_attention(
-            q, k, v, *gates, None, c_initial, return_last_states, cu_seqlens, head_first=True, version=version
-        )
+        h, c = _linear.sigmoid_attention(q, k, v, i, f, c_initial, return_last_states, cu_seqlens, version)
         return (h, c) if return_last_states else h
     return _api.mlstm(
         q, k, v, _logarithm(i), f, c_initial, n_initial, m_initial, return_last_states, eps, chunk_size, autocast_kernel_dtype,

@@ -183,7 +183,7 @@ mod tests {
             "stages/playg/kernels/softmax.cu",
             "shared/cuda/lab/reduce.cuh",
             "shared/models/lstm/kernels/head.cu",
-            "shared/models/lstm/kernels/random.cuh",
+            "stages/passes/kernels/strip.cuh",
         ] {
             let own = source(file);
             assert!(own.is_some_and(|text| !text.is_empty()), "{file}");

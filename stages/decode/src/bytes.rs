@@ -5,7 +5,7 @@ use lab_harness::plan::Slot;
 use lab_harness::{Error, Operand, Plan, Tiling, arguments};
 
 use crate::few_rows::{FewRows, MOST_WIDE_ROWS, Norm, Way};
-use crate::wgmma::Tiles;
+use crate::wgmma::{Tiles, multiprocessors};
 
 /// x as two planes of bytes, and what a unit of each row stands for.
 #[derive(Clone, Copy)]
@@ -59,12 +59,13 @@ impl FewRows<'_> {
         tiling: Option<&Tiling>,
     ) -> Result<Slot, Error> {
         let Self { dtype, rows, n, k, gated, .. } = *self;
-        let usual = Tiles::usual(rows, true);
-        let tiles = tiling.map_or(usual, |tiling| Tiles::tiled(rows, true, tiling));
+        let fit = multiprocessors(plan.device());
+        let usual = Tiles::chosen((Way::Bytes, true), fit, [rows, n, k], gated);
+        let tiles = tiling.map_or(usual, |tiling| Tiles::tiled(Way::Bytes, rows, true, tiling));
         let device = plan.device().clone();
         let name = |tiles: &Tiles| tiles.name_of_bytes(dtype.cpp());
         let kernel = device.instantiate(Way::Bytes.source(), &name(&tiles), &name(&usual))?;
-        let share = tiles.share(&device, [n, k], gated, tiling);
+        let share = tiles.share(fit, [n, k], gated, tiling);
         let launch = kernel.grid([(tiles.across(n, gated) * share) as u32, 1, 1])?;
         let launch = launch.cluster(share as u32).overlap_previous();
         let Planes { bytes, quantum } = self.add_planes(plan)?;

@@ -411,6 +411,7 @@ impl Version for FewRowsVersion {
     }
 
     fn tilings(&self, dims: &Dims, _: DType) -> Vec<Tiling> {
-        wgmma::tilings(self.way, dims.get("R"), self.info.family.name() == INT8.name)
+        let sizes = ["R", "N", "K"].map(|name| dims.get(name));
+        wgmma::tilings(self.way, sizes, self.info.family.name() == INT8.name)
     }
 }

@@ -201,9 +201,8 @@ impl FewRows<'_> {
             _ if !by_mma => Way::Flight,
             // One row has the bits of two, so what takes one must take two.
             1..=2 if stays => Way::Columns,
-            // Of int8 the fragments of 9 to 16 rows are quicker by mma.sync.
-            _ if int8 && rows > MANY && Self::takes_bytes(device, rows) => Way::Bytes,
-            _ if !int8 && rows > 8 && Self::takes_wgmma(device, rows) => Way::Wgmma,
+            _ if int8 && rows > 8 && Self::takes_bytes(device, rows) => Way::Bytes,
+            _ if rows > 8 && Self::takes_wgmma(device, rows) => Way::Wgmma,
             _ if rows > MANY && splits => Way::Split,
             _ => Way::Persistent,
         }

@@ -29,21 +29,43 @@ pub(crate) struct Tiles {
 
 impl Tiles {
     /// With W of the type of x, or of int8.
-    fn new(rows: usize, int8: bool, [groups, blocks]: [usize; 2]) -> Self {
-        let rows = rows.next_power_of_two().max(16);
+    fn new(way: Way, rows: usize, int8: bool, [groups, blocks]: [usize; 2]) -> Self {
+        // Of bytes the two planes are columns of B.
+        let rows = rows.next_power_of_two().max(if way == Way::Bytes { 8 } else { 16 });
         let of_step = (64 * groups + rows * if int8 { 2 } else { 1 }) * SPAN;
         Self { rows, groups, blocks, places: (ROOM / blocks / of_step).max(1) }
     }
 
-    /// Those in use.
-    pub(crate) fn usual(rows: usize, int8: bool) -> Self {
+    /// Low ones.
+    fn usual(way: Way, rows: usize, int8: bool) -> Self {
         // The sums of more rows of x, and the halves made of int8, take the registers of a second block.
-        Self::new(rows, int8, [2, if int8 && rows > 64 { 1 } else { 2 }])
+        Self::new(way, rows, int8, [2, if int8 && rows > 64 { 1 } else { 2 }])
+    }
+
+    /// Those in use. All bytes of W and of x, which comes once for each tile, go through the L2 cache, which delivers 5.4 TB a second: higher
+    /// tiles ask for x less often. Of tiles of 128 and of 192 rows of W those are taken that are done first, if each takes as long as it has rows
+    /// of W and of x. Rows of x have no say, and neither has what shares k: a row has the same bits among any others.
+    pub(crate) fn chosen(
+        (way, int8): (Way, bool),
+        multiprocessors: usize,
+        [rows, n, row]: [usize; 3],
+        gated: bool,
+    ) -> Self {
+        let low = Self::usual(way, rows, int8);
+        let high = Self::new(way, rows, int8, [3, 1]);
+        let parts = low.share(multiprocessors, [n, row], gated, None);
+        let time = |tiles: &Self| {
+            let rounds = (tiles.across(n, gated) * parts).div_ceil(multiprocessors);
+            rounds * (2 * tiles.high() + 64)
+        };
+        // Halves made of int8, and the sums of more than 64 rows of bytes, have no room in the registers of four warpgroups.
+        let fits = if way == Way::Bytes { rows <= 64 } else { !int8 };
+        if fits && time(&high) < time(&low) { high } else { low }
     }
 
     /// Of one of [`tilings`].
-    pub(crate) fn tiled(rows: usize, int8: bool, tiling: &Tiling) -> Self {
-        Self::new(rows, int8, [tiling.get("GROUPS"), tiling.get("BLOCKS")])
+    pub(crate) fn tiled(way: Way, rows: usize, int8: bool, tiling: &Tiling) -> Self {
+        Self::new(way, rows, int8, [tiling.get("GROUPS"), tiling.get("BLOCKS")])
     }
 
     /// Rows of x of a place.
@@ -76,17 +98,19 @@ impl Tiles {
     /// How many blocks share the columns of a tile, of which W has so many bytes in a row.
     pub(crate) fn share(
         &self,
-        device: &Device,
+        multiprocessors: usize,
         [n, row]: [usize; 2],
         gated: bool,
         tiling: Option<&Tiling>,
     ) -> usize {
-        let (across, steps) = (self.across(n, gated), row.div_ceil(SPAN));
+        // As for tiles of 128 rows of W, whichever are taken: a row has the same bits then.
+        let nominal = Self { groups: 2, ..*self };
+        let (across, steps) = (nominal.across(n, gated), row.div_ceil(SPAN));
         match tiling.map(|tiling| tiling.get("PARTS")) {
             None | Some(0) => {
                 // Two blocks a multiprocessor, but clusters of many do not fit everywhere. Rows of x have no say: each has the same bits
                 // among any others.
-                let fit = device.facts().multiprocessors as usize * 7 / 4;
+                let fit = multiprocessors * 7 / 4;
                 let fits = |parts: &usize| across * parts <= fit && *parts <= steps;
                 [8, 4, 2].into_iter().find(fits).unwrap_or(1)
             }
@@ -113,16 +137,21 @@ impl Tiles {
 /// that are fetched at a time.
 const NAMES: [&str; 4] = ["GROUPS", "BLOCKS", "PARTS", "LINES"];
 
+/// Multiprocessors of the GPU whose tiling in use stands first.
+const TUNED_FOR: usize = 132;
+
 /// The tilings of so many rows, the one in use first; of other ways none.
-pub(crate) fn tilings(way: Way, rows: usize, int8: bool) -> Vec<Tiling> {
+pub(crate) fn tilings(way: Way, [rows, n, k]: [usize; 3], int8: bool) -> Vec<Tiling> {
     if ![Way::Wgmma, Way::Bytes].contains(&way) {
         return Vec::new();
     }
-    let Tiles { groups, blocks, .. } = Tiles::usual(rows, int8);
+    let row = if int8 { k } else { 2 * k };
+    let usual = Tiles::chosen((way, int8), TUNED_FOR, [rows, n, row], false);
+    let Tiles { groups, blocks, .. } = usual;
     let values: [&[usize]; 4] = [&[2, 3, 4], &[1, 2], &[0, 1, 2, 3, 4, 8], &[1, 2]];
     candidates(&NAMES, [groups, blocks, 0, 1], values, |tiling| {
         let [groups, blocks] = [tiling.get("GROUPS"), tiling.get("BLOCKS")];
-        let tiles = Tiles::new(rows, int8, [groups, blocks]);
+        let tiles = Tiles::new(way, rows, int8, [groups, blocks]);
         // Sums of a thread and fragments of int8, in the registers that so many threads leave; of bytes the sums of two planes.
         let of_way = if way == Way::Bytes {
             tiles.rows / 2
@@ -135,6 +164,10 @@ pub(crate) fn tilings(way: Way, rows: usize, int8: bool) -> Vec<Tiling> {
         let fills = blocks == 2 || groups >= 3 || tiles.rows > 64;
         (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1 && fills
     })
+}
+
+pub(crate) fn multiprocessors(device: &Device) -> usize {
+    device.facts().multiprocessors as usize
 }
 
 impl FewRows<'_> {
@@ -150,7 +183,9 @@ impl FewRows<'_> {
     pub(crate) fn add_tiled(&self, plan: &mut Plan, tiling: &Tiling) -> Result<Slot, Error> {
         let way = self.check(plan.device())?;
         match way {
-            _ if !tilings(way, self.rows, self.scale.is_some()).contains(tiling) => {
+            _ if !tilings(way, [self.rows, self.n, self.k], self.scale.is_some())
+                .contains(tiling) =>
+            {
                 Err(Error::bad("tiling of few_rows", "one of those that it lists", tiling))
             }
             Way::Bytes => self.add_bytes(plan, Some(tiling)),
@@ -165,14 +200,15 @@ impl FewRows<'_> {
         tiling: Option<&Tiling>,
     ) -> Result<Slot, Error> {
         let Self { dtype, rows, n, k, gated, .. } = *self;
-        let int8 = self.scale.is_some();
+        let (way, int8) = (Way::Wgmma, self.scale.is_some());
         let of_weight = if int8 { DType::I8 } else { dtype };
-        let usual = Tiles::usual(rows, int8);
-        let tiles = tiling.map_or(usual, |tiling| Tiles::tiled(rows, int8, tiling));
         let device = plan.device().clone();
+        let (fit, row) = (multiprocessors(&device), k * of_weight.size());
+        let usual = Tiles::chosen((way, int8), fit, [rows, n, row], gated);
+        let tiles = tiling.map_or(usual, |tiling| Tiles::tiled(way, rows, int8, tiling));
         let name = |tiles: &Tiles| tiles.name(dtype.cpp(), of_weight.cpp());
         let kernel = device.instantiate(Way::Wgmma.source(), &name(&tiles), &name(&usual))?;
-        let share = tiles.share(&device, [n, k * of_weight.size()], gated, tiling);
+        let share = tiles.share(fit, [n, row], gated, tiling);
         let launch = kernel.grid([(tiles.across(n, gated) * share) as u32, 1, 1])?;
         let launch = launch.cluster(share as u32).overlap_previous();
         let weight =

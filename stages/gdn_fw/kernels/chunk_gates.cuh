@@ -15,6 +15,7 @@ struct Gates {
     float2 gamma[CHUNK];           // γ log2(e)
     float row[BLOCKS - 1][CHUNK];  // exp(γ_i - γ_e) for blocks that end before i
     float column[CHUNK];           // exp(γ_e - γ_j)
+    float beta_read[CHUNK];        // beta_i exp(γ_i)
 };
 
 // Of a chunk, for all roles.
@@ -67,6 +68,7 @@ struct AskedGates {
             decays.read[i] = expf(static_cast<float>(sum[n]));
             decays.write[i] = expf(static_cast<float>(end[BLOCKS - 1] - sum[n]));
             decays.beta[i] = beta[n];
+            gates.beta_read[i] = beta[n] * decays.read[i];
         }
     }
 };

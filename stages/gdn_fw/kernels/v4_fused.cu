@@ -3,8 +3,8 @@
 //
 // Work split: a block has a head, for 64 GROUPS columns of V. Of its three warpgroups GROUPS walk 64 columns each (walker.cuh); the
 // others solve the chunks, in turn (solver.cuh). A place in shared memory is a chunk's: Q and K by TMA, then what a solver makes of
-// them, until the last walker has left it. V has places of its own, in which h leaves. A solver's last warp has least to solve: it
-// asks for chunks, each as soon as its place is empty, and scans their gates. So no walker waits for another.
+// them, until the last walker has left it. V has places of its own, in which h leaves. A solver asks for
+// chunks, each as soon as its place is empty, and scans their gates. So no walker waits for another.
 //
 // q, k: heads / group x S x dhqk, v, h: heads x S x dhhv, g, beta: heads x S, C0, CN: heads x dhqk x dhhv. A grid of heads slices
 // blocks, slices = ceil(dhhv / (64 GROUPS)).
@@ -71,6 +71,7 @@ template <class T, int KEY, int GROUPS> struct Block {
         };
         Turn<PLACES> turn, next;
         AskedGates gates;
+        // The warp with most blocks to weigh has least of the inverse's columns behind them, and the first warp least to weigh.
         auto bring = [&](int chunk) {
             if (chunk >= chunks || warp != BLOCKS - 1) return;
             auto& place = shared.places[next.place];
@@ -81,9 +82,14 @@ template <class T, int KEY, int GROUPS> struct Block {
                 place.k.load(k, 0, chunk, key_head, full);
                 place.q.load(q, 0, chunk, key_head, full);
             }
+            after(next);
+        };
+        auto scan = [&](int chunk, Turn<PLACES> turn) {
+            if (chunk >= chunks || warp > 0) return;
+            auto& place = shared.places[turn.place];
+            barriers.places.wait_empty(turn);
             gates.scan(place.gates, place.decays);
             gates.ask(g, beta, (chunk + SOLVERS) * CHUNK, S);
-            after(next);
         };
         float kk[CHUNK / 2], qk[CHUNK / 2];
         auto begin = [&](Turn<PLACES> turn) {
@@ -96,9 +102,12 @@ template <class T, int KEY, int GROUPS> struct Block {
         if (solver > 0) turn.advance(), next.advance();
         gates.ask(g, beta, solver * CHUNK, S);
         for (int chunk = solver; chunk < AHEAD; chunk += SOLVERS) bring(chunk);
+        scan(solver, turn);
         begin(turn);
         for (int chunk = solver; chunk < chunks; chunk += SOLVERS) {
             auto& place = shared.places[turn.place];
+            auto own = turn;
+            after(turn);
             named_barrier_sync(number, 128);  // gates are scanned, and nobody reads what the last chunk left in the room
             Kept kept(place.gates);  // while the product is made
             wgmma_wait<0>();
@@ -109,16 +118,15 @@ template <class T, int KEY, int GROUPS> struct Block {
             wgmma_wait<0>();
             store_pairs(place.pairs.panel[0], kept, place.gates, qk, scale);
             __syncwarp();  // a warp's block on the diagonal is its own
-            float x[2][4];
-            invert(room.at(warp, warp), x);
+            invert(room.diagonal[warp], room.at(warp, warp));
+            if (AHEAD > SOLVERS) scan(chunk + SOLVERS, turn);  // its place was empty long since
             named_barrier_sync(number, 128);  // a warp reads A of all rows, and X on the diagonal of all warps
-            solve_column(room, place.inverse.panel[0], x);
+            solve_column(room, place.inverse.panel[0]);
             fence_proxy_async_shared();  // wgmma reads what was written by plain stores
             __syncwarp();
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.solved[turn.place]);
-            auto own = turn;
-            after(turn);
-            bring(chunk + AHEAD);  // while other warps still have blocks to make
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.solved[own.place]);
+            bring(chunk + AHEAD);
+            if (AHEAD == SOLVERS) scan(chunk + SOLVERS, turn);
             begin(chunk + SOLVERS < chunks ? turn : own);  // behind the last chunk nobody wants them
         }
         wgmma_wait<0>();
@@ -134,32 +142,38 @@ template <class T, int KEY, int GROUPS> struct Block {
             mbarrier_arrive_expect(full, CHUNK * SPAN);
             shared.v[group][place].load(v, value + group * PANEL, chunk, head, full);
         };
+        // h of a chunk, by way of the place where its V was.
+        auto send = [&](int chunk, int place) {
+            int thread = computed_here(threadIdx.x), group = thread / 128;
+            T* panel = shared.v[group][place].panel[0];
+            walker.store(panel);
+            fence_proxy_async_shared();  // TMA reads what was written by plain stores
+            named_barrier_sync(1 + group, 128);  // all of the panel is written
+            if (thread % 128 == 0) {
+                tensor_store(h, {value + group * PANEL, chunk * CHUNK, head}, panel);
+                bulk_commit();
+            }
+        };
         if (threadIdx.x % 128 == 0) bring(0, 0), bring(1, 1);
         for (int chunk = 0; chunk < chunks; ++chunk, turn.advance()) {
             auto& place = shared.places[turn.place];
-            barriers.places.wait_full(turn);
             typename Walker<T, KEY>::Sums sums;
-            walker.read_state(sums, place);
+            barriers.places.wait_full(turn);
+            walker.read_keys(sums, place);
+            if (chunk > 0) send(chunk - 1, turn.place > 0 ? turn.place - 1 : PLACES - 1);  // while that product is made
+            walker.read_queries(sums, place);
             int thread = computed_here(threadIdx.x), group = thread / 128;
-            bool asks = thread % 128 == 0;
             mbarrier_wait(&barriers.values[group][turn.place], turn.parity);
             mbarrier_wait(&barriers.solved[turn.place], turn.parity);
-            T* values = shared.v[group][turn.place].panel[0];
-            walker.solve(sums, place, values, scale);
+            walker.solve(sums, place, shared.v[group][turn.place].panel[0], scale);
             walker.update(sums, place);
             leave(barriers.places, turn);
-            if (asks) {
+            if (thread % 128 == 0) {
                 bulk_wait_read<0>();  // h of the chunk before has left, long since
                 bring(chunk + 2, (turn.place + 2) % PLACES);
             }
-            walker.store(sums, values);
-            fence_proxy_async_shared();  // TMA reads what was written by plain stores
-            named_barrier_sync(1 + group, 128);  // all of the panel is written
-            if (asks) {
-                tensor_store(h, {value + group * PANEL, chunk * CHUNK, head}, values);
-                bulk_commit();
-            }
         }
+        if (chunks > 0) send(chunks - 1, (chunks - 1) % PLACES);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panels before the block ends
     }
     // ANCHOR_END: roles

@@ -15,6 +15,7 @@ namespace lab {
 template <class T, int KEY> class Walker {
     float state[KEY / 2];           // C[value][key]
     unsigned rounded[KEY / 16][4];  // the same, as the left operand of products
+    unsigned h[CHUNK / 16][4];      // of the chunk before, rounded
 
     // to = Cᵀ rowsᵀ: a group.
     __device__ __forceinline__ void read(float (&to)[CHUNK / 2], const Panels<T, KEY, CHUNK>& rows) const {
@@ -54,9 +55,12 @@ template <class T, int KEY> class Walker {
 
     // ANCHOR: read_both
     // Cᵀ Kᵀ and Cᵀ Qᵀ, on their way.
-    __device__ __forceinline__ void read_state(Sums& of, const Solved<T, KEY>& place) {
+    __device__ __forceinline__ void read_keys(Sums& of, const Solved<T, KEY>& place) {
         wgmma_fence();
         read(of.read, place.k);
+    }
+    __device__ __forceinline__ void read_queries(Sums& of, const Solved<T, KEY>& place) {
+        wgmma_fence();
         read(of.out, place.q);
     }
     // ANCHOR_END: read_both
@@ -73,19 +77,20 @@ template <class T, int KEY> class Walker {
 #pragma unroll
             for (int n = 0; n < KEY / 2; ++n) state[n] = 0;  // also of ∞
         }
+        unsigned values[CHUNK / 16][4];
+#pragma unroll
+        for (int j = 0; j < CHUNK; j += 16) load_left_turned(values[j / 16], v, column, j);
         wgmma_wait<0>();
 #pragma unroll
-        for (int j = 0; j < CHUNK; j += 16) {
-            unsigned value[4];
-            load_left_turned(value, v, column, j);
+        for (int j = 0; j < CHUNK; j += 16)
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
-                float2 x = floats_of<T>(value[w]), read = own_pair(decays.read, j, w), beta = own_pair(decays.beta, j, w);
+                float2 x = floats_of<T>(values[j / 16][w]), beta = own_pair(decays.beta, j, w);
+                float2 both = own_pair(place.gates.beta_read, j, w);
                 int n = j / 2 + 2 * w;
                 of.left[j / 16][w] =
-                    two_halves<T>(beta.x * (x.x - keep(read.x, of.read[n])), beta.y * (x.y - keep(read.y, of.read[n + 1])));
+                    two_halves<T>(beta.x * x.x - keep(both.x, of.read[n]), beta.y * x.y - keep(both.y, of.read[n + 1]));
             }
-        }
         wgmma_fence();
         weigh(of.read, of.left, place.inverse, false);
 #pragma unroll
@@ -113,18 +118,17 @@ template <class T, int KEY> class Walker {
         wgmma_wait<1>();
         round();
         wgmma_wait<0>();
+        round_pairs<T>(h, of.out);
     }
     // ANCHOR_END: update
 
     // h to a panel, of which a warp has read its own columns alone.
-    __device__ __forceinline__ void store(const Sums& of, T* panel) const {
+    __device__ __forceinline__ void store(T* panel) const {
         int column = computed_here(threadIdx.x) / 32 % 4 * 16;
-        unsigned words[CHUNK / 16][4];
-        round_pairs<T>(words, of.out);
         __syncwarp();  // all lanes have read V
 #pragma unroll
         for (int i = 0; i < CHUNK; i += 16)
-            store_matrices_transposed(panel + i * PANEL + (offset_by_columns() ^ column), words[i / 16]);
+            store_matrices_transposed(panel + i * PANEL + (offset_by_columns() ^ column), h[i / 16]);
     }
 };
 

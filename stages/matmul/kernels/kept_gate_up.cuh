@@ -52,27 +52,29 @@ template <class T, int BM, int BN, class Order> struct KeptGateUp : KeptSums<T, 
 // ANCHOR_END: kept
 
 // Where panels of gate and up come to, and where their gradients and u stand, ready to leave: of a warpgroup. There are two sets of
-// places: while one is in use, the other one's results are read and the next panels come. u has one place.
-template <class T> struct GatePanels {
-    static constexpr int PANEL = 128 / sizeof(T), CELLS = 64 * PANEL, SETS = 2, BYTES = (2 * SETS + 1) * CELLS * sizeof(T);
+// places: while one is in use, the other one's results are read and the next panels come. u has OF_U places. Where it has one, a panel
+// waits until the one before has left; where it has two, its own set has come only when it is free.
+template <class T, int OF_U = 1> struct GatePanels {
+    static constexpr int PANEL = 128 / sizeof(T), CELLS = 64 * PANEL, SETS = 2;
+    static constexpr int BYTES = (2 * SETS + OF_U) * CELLS * sizeof(T);
     T* places;
 
     struct Barriers {
-        Mbarrier come[SETS];  // gate and up
-        Mbarrier written;     // the results of a panel stand there
-        Mbarrier left;        // and have been read: u's place is free. So `written` never completes twice before it is waited for
+        Mbarrier come[SETS];     // gate and up
+        Mbarrier written[OF_U];  // the results of a panel stand there; never completes twice before it is waited for
+        Mbarrier left;           // and have been read
 
         // One thread, before a fence of barriers.
         __device__ __forceinline__ void init() {
             for (int set = 0; set < SETS; ++set) mbarrier_init(&come[set], 1);
-            mbarrier_init(&written, 128);
+            for (int place = 0; place < OF_U; ++place) mbarrier_init(&written[place], 128);
             mbarrier_init(&left, 1);
         }
     };
     Barriers& barriers;
 
     __device__ __forceinline__ T* set(int n) const { return places + n % SETS * 2 * CELLS; }
-    __device__ __forceinline__ T* of_u() const { return places + SETS * 2 * CELLS; }
+    __device__ __forceinline__ T* of_u(int n) const { return places + (SETS * 2 + n % OF_U) * CELLS; }
 
     // By one thread beside the warpgroup. Panel n, of rows i and columns j: gate and up are brought; what was made of them goes to memory.
     __device__ __forceinline__ void bring(const TensorMap& gate_up, int n, int i, int j) const {
@@ -83,14 +85,44 @@ template <class T> struct GatePanels {
     }
     __device__ __forceinline__ void send(const TensorMap& d, const TensorMap& u, int n, int i, int j,
                                          bool makes_u) const {
-        mbarrier_wait(&barriers.written, n % 2);
+        mbarrier_wait(&barriers.written[n % OF_U], n / OF_U % 2);
         tensor_store(d, {j, i, 0}, set(n));
         tensor_store(d, {j, i, 1}, set(n) + CELLS);
-        if (makes_u) tensor_store(u, {j, i, 0}, of_u());
+        if (makes_u) tensor_store(u, {j, i, 0}, of_u(n));
         bulk_commit();
         bulk_wait_read<0>();
         mbarrier_arrive(&barriers.left);
     }
+
+    // ANCHOR: exchange
+    // By the warpgroup, once panel n's gate and up have come: their gradients take their places. du(w) is word w of its own share of
+    // du, as wgmma has it.
+    template <class Words> __device__ __forceinline__ void exchange(int n, bool makes_u, Words du) const {
+        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
+#pragma unroll
+        for (int c = 0; c < PANEL; c += 16) {
+            int cell = row * PANEL + ((c / 8 + lane / 16) ^ row % 8) * 8;
+            T* cells = set(n) + cell;
+            unsigned gate[4], up[4], u[4];
+            load_matrices(gate, cells);
+            load_matrices(up, cells + CELLS);
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                float2 a = floats_in<T>(gate[w]), b = floats_in<T>(up[w]), d = floats_in<T>(du(c / 4 + w));
+                auto first = swiglu_gradients(a.x, b.x, d.x), second = swiglu_gradients(a.y, b.y, d.y);
+                gate[w] = two_halves<T>(first.gate, second.gate);
+                up[w] = two_halves<T>(first.up, second.up);
+                u[w] = two_halves<T>(first.u, second.u);
+            }
+            __syncwarp();  // all lanes have read what others of them write over
+            store_matrices(cells, gate);
+            store_matrices(cells + CELLS, up);
+            if (makes_u) store_matrices(of_u(n) + cell, u);
+        }
+        fence_proxy_async_shared();  // TMA reads what was written by plain stores
+        mbarrier_arrive(&barriers.written[n % OF_U]);  // each lane, for what it has written
+    }
+    // ANCHOR_END: exchange
 };
 
 // ANCHOR: upstream
@@ -113,32 +145,9 @@ template <class T, int BN> struct KeptUpstream {
     }
     __device__ __forceinline__ void store(int p) {
         if (!has) return;
-        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
         mbarrier_wait(&panels.barriers.come[p % Panels::SETS], p / Panels::SETS % 2);
         mbarrier_wait(&panels.barriers.left, (p + 1) % 2);  // the panel before, also without u: `written` is not a phase ahead. The first time it returns at once
-#pragma unroll
-        for (int c = 0; c < Panels::PANEL; c += 16) {
-            int cell = row * Panels::PANEL + ((c / 8 + lane / 16) ^ row % 8) * 8;
-            T* cells = panels.set(p) + cell;
-            unsigned gate[4], up[4], u[4];
-            load_matrices(gate, cells);
-            load_matrices(up, cells + Panels::CELLS);
-#pragma unroll
-            for (int w = 0; w < 4; ++w) {
-                float2 a = floats_in<T>(gate[w]), b = floats_in<T>(up[w]);
-                float2 du = floats_in<T>(words[(p * Panels::PANEL + c) / 4 + w]);
-                auto first = swiglu_gradients(a.x, b.x, du.x), second = swiglu_gradients(a.y, b.y, du.y);
-                gate[w] = two_halves<T>(first.gate, second.gate);
-                up[w] = two_halves<T>(first.up, second.up);
-                u[w] = two_halves<T>(first.u, second.u);
-            }
-            __syncwarp();  // all lanes have read what others of them write over
-            store_matrices(cells, gate);
-            store_matrices(cells + Panels::CELLS, up);
-            if (makes_u) store_matrices(panels.of_u() + cell, u);
-        }
-        fence_proxy_async_shared();  // TMA reads what was written by plain stores
-        mbarrier_arrive(&panels.barriers.written);  // each lane, for what it has written
+        panels.exchange(p, makes_u, [&](int w) { return words[p * Panels::PANEL / 4 + w]; });
     }
 };
 // ANCHOR_END: upstream

@@ -25,7 +25,7 @@ pub mod weight_gradient;
 
 use lab_harness::Stage;
 
-pub use swiglu_versions::{LINEAR_SWIGLU, LINEAR_SWIGLU_BACK, SwiGlu};
+pub use swiglu_versions::{LINEAR_SWIGLU, LINEAR_SWIGLU_BACK, LINEAR_SWIGLU_BACK_TURNS, SwiGlu};
 pub use versions::{
     ASYNC, BEHIND, BLOCKS, COALESCED, GRID, MMA, MULTICAST, Matmul, NAIVE, NARROW, PERSISTENT,
     RING, ROLES, ROWS, SNAKE, SPLIT, STORES, TENSOR, TILED, TURNED, TURNED_GRID, VERSIONS, WARPS,
@@ -70,6 +70,7 @@ pub static STAGE: Stage = Stage {
         &linear::LINEAR_TURNS,
         &LINEAR_SWIGLU,
         &LINEAR_SWIGLU_BACK,
+        &LINEAR_SWIGLU_BACK_TURNS,
         &weight_gradient::WEIGHT_GRADIENT,
     ],
     kernels: kernels::KERNELS,

@@ -101,6 +101,23 @@ impl LinearSwiGluBack {
     /// # Errors
     /// As [`LinearSwiGlu::add`].
     pub fn add(&self, plan: &mut Plan) -> Result<(), Error> {
+        self.add_tiles(plan, &kernels::LINEAR_SWIGLU_BACK, "linear_swiglu_back", TILE[1])
+    }
+
+    /// The same by `kernels/linear_swiglu_back_turns.cu`.
+    pub(crate) fn add_in_turns(&self, plan: &mut Plan) -> Result<(), Error> {
+        let source = &kernels::LINEAR_SWIGLU_BACK_TURNS;
+        self.add_tiles(plan, source, "linear_swiglu_back_turns", TILE[1] / 2)
+    }
+
+    /// The launch of a kernel whose tiles are so wide.
+    fn add_tiles(
+        &self,
+        plan: &mut Plan,
+        source: &'static KernelSource,
+        name: &str,
+        wide: usize,
+    ) -> Result<(), Error> {
         let Self { dtype, sizes: [rows, width, k], .. } = *self;
         check(plan.device(), dtype, self.sizes)?;
         check_lengths(&[
@@ -110,10 +127,9 @@ impl LinearSwiGluBack {
             ("dgate_up", Some(self.dgate_up), 2 * rows * width),
             ("u", self.u, rows * width),
         ])?;
-        let [high, wide, deep] = TILE;
+        let [high, _, deep] = TILE;
         let tiles = rows.div_ceil(high) * width.div_ceil(wide);
-        let source = &kernels::LINEAR_SWIGLU_BACK;
-        let (kernel, launch) = of_type(plan, source, "linear_swiglu_back", dtype, tiles)?;
+        let (kernel, launch) = of_type(plan, source, name, dtype, tiles)?;
         let u = match self.u {
             Some(u) => u.stored_by(Operand::new(dtype, [rows, width]).stored()?),
             None => nowhere(plan, dtype)?,

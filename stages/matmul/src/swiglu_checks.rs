@@ -18,6 +18,7 @@ struct Made {
     dgate_up: Tensor,
     again: Tensor,
     without: Tensor,
+    in_turns: [Tensor; 3],
 }
 
 fn make(device: &Device, dtype: DType, sizes: [usize; 3], all: &Tensors) -> Made {
@@ -36,6 +37,12 @@ fn make(device: &Device, dtype: DType, sizes: [usize; 3], all: &Tensors) -> Made
         LinearSwiGluBack { dtype, sizes, dy, weight: down, gate_up, dgate_up, u: Some(again) };
     back.add(&mut plan).unwrap();
     LinearSwiGluBack { dgate_up: without, u: None, ..back }.add(&mut plan).unwrap();
+    let [with, without_u] = ["in turns", "without u in turns"].map(|n| of(&mut plan, n, 2 * width));
+    let again_in_turns = of(&mut plan, "again in turns", width);
+    let turned = LinearSwiGluBack { dgate_up: with, u: Some(again_in_turns), ..back };
+    turned.add_in_turns(&mut plan).unwrap();
+    let turned = LinearSwiGluBack { dgate_up: without_u, u: None, ..back };
+    turned.add_in_turns(&mut plan).unwrap();
     Product {
         dtype,
         out: dtype,
@@ -56,7 +63,8 @@ fn make(device: &Device, dtype: DType, sizes: [usize; 3], all: &Tensors) -> Made
     bound.run().unwrap();
     let [gate_up, u, alone, du, dgate_up, again, without] =
         [gate_up, u, alone, du, dgate_up, again, without].map(|slot| bound.read(slot).unwrap());
-    Made { gate_up, u, alone, du, dgate_up, again, without }
+    let in_turns = [with, without_u, again_in_turns].map(|slot| bound.read(slot).unwrap());
+    Made { gate_up, u, alone, du, dgate_up, again, without, in_turns }
 }
 
 fn drawn(dtype: DType, [rows, width, k]: [usize; 3]) -> Tensors {
@@ -105,6 +113,9 @@ pub(crate) fn swiglu_is_that_of_what_is_stored(device: &Device) {
             assert_rounded("dgate_up", &made.dgate_up, &swiglu_back(&gate_up, &du, width));
             assert!(made.without == made.dgate_up, "{dtype}, K = {k}");
             assert!(made.alone == made.u && made.again == made.u, "{dtype}, K = {k}");
+            let [with, without, again] = &made.in_turns;
+            let same = *with == made.dgate_up && *without == made.dgate_up && *again == made.u;
+            assert!(same, "{dtype}, K = {k}, in turns");
         }
     }
 }

@@ -14,15 +14,19 @@ use crate::sizes::LARGEST;
 use crate::swiglu::{LinearSwiGlu, LinearSwiGluBack};
 
 /// Into a feed-forward block: x → gate_up, u.
-pub static LINEAR_SWIGLU: SwiGlu = SwiGlu { info: &FORWARD_INFO };
+pub static LINEAR_SWIGLU: SwiGlu = SwiGlu { info: &FORWARD_INFO, in_turns: false };
 
 /// Back out of it: dy, gate_up → dgate_up, u.
-pub static LINEAR_SWIGLU_BACK: SwiGlu = SwiGlu { info: &BACKWARD_INFO };
+pub static LINEAR_SWIGLU_BACK: SwiGlu = SwiGlu { info: &BACKWARD_INFO, in_turns: false };
+
+/// The same by two warpgroups that take turns.
+pub static LINEAR_SWIGLU_BACK_TURNS: SwiGlu = SwiGlu { info: &TURNS_INFO, in_turns: true };
 
 /// A layer with SwiGLU as a version.
 #[derive(Debug)]
 pub struct SwiGlu {
     info: &'static Info,
+    in_turns: bool,
 }
 
 static FORWARD_INFO: Info = Info {
@@ -80,6 +84,13 @@ static BACKWARD_INFO: Info = Info {
         },
     ],
     ..FORWARD_INFO
+};
+
+static TURNS_INFO: Info = Info {
+    name: "linear_swiglu_back_turns",
+    parent: Some("linear_swiglu_back"),
+    change: "a tile a warpgroup: one multiplies while the other makes the gradients of its tile",
+    ..BACKWARD_INFO
 };
 
 #[derive(Debug)]
@@ -251,20 +262,27 @@ impl Version for SwiGlu {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        let backward = self.info.name == BACKWARD_INFO.name;
-        vec![if backward { &kernels::LINEAR_SWIGLU_BACK } else { &kernels::LINEAR_SWIGLU }]
+        vec![match (self.info.family.name(), self.in_turns) {
+            ("linear_swiglu", _) => &kernels::LINEAR_SWIGLU,
+            (_, false) => &kernels::LINEAR_SWIGLU_BACK,
+            (_, true) => &kernels::LINEAR_SWIGLU_BACK_TURNS,
+        }]
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let all @ [m, h, _] = sizes(&request.dims);
         let dtype = request.dtype;
         let mut plan = Plan::new(device);
-        if self.info.name == BACKWARD_INFO.name {
+        if self.info.family.name() == "linear_swiglu_back" {
             let [dy, weight, gate_up] = request.inputs(&mut plan, ["dy", "weight", "gate_up"]);
             let dgate_up = plan.output("dgate_up", dtype, &[m, 2 * h]);
             let u = Some(plan.output("u", dtype, &[m, h]));
-            LinearSwiGluBack { dtype, sizes: all, dy, weight, gate_up, dgate_up, u }
-                .add(&mut plan)?;
+            let back = LinearSwiGluBack { dtype, sizes: all, dy, weight, gate_up, dgate_up, u };
+            if self.in_turns {
+                back.add_in_turns(&mut plan)?;
+            } else {
+                back.add(&mut plan)?;
+            }
             return Ok(plan);
         }
         let [x, weight] = request.inputs(&mut plan, ["x", "weight"]);

@@ -8,9 +8,9 @@ use lab_harness::{
 use matmul::linear::{LINEAR, LINEAR_TURNS};
 use matmul::weight_gradient::WEIGHT_GRADIENT;
 use matmul::{
-    ASYNC, BEHIND, BLOCKS, COALESCED, GRID, LINEAR_SWIGLU, LINEAR_SWIGLU_BACK, MMA, MULTICAST,
-    NAIVE, NARROW, PERSISTENT, RING, ROLES, ROWS, SNAKE, SPLIT, STAGE, STORES, TENSOR, TILED,
-    TURNED, TURNED_GRID, VERSIONS, WARPS, WGMMA, WIDE,
+    ASYNC, BEHIND, BLOCKS, COALESCED, GRID, LINEAR_SWIGLU, LINEAR_SWIGLU_BACK,
+    LINEAR_SWIGLU_BACK_TURNS, MMA, MULTICAST, NAIVE, NARROW, PERSISTENT, RING, ROLES, ROWS, SNAKE,
+    SPLIT, STAGE, STORES, TENSOR, TILED, TURNED, TURNED_GRID, VERSIONS, WARPS, WGMMA, WIDE,
 };
 use proptest::prelude::*;
 
@@ -36,13 +36,12 @@ version_tests! {
     turned = TURNED,
     parts_for_the_whole_grid = GRID,
     turned_parts_for_the_whole_grid = TURNED_GRID,
-    linear_layers = LINEAR,
-    linear_layers_in_turns = LINEAR_TURNS,
+    linear_layers = [LINEAR, LINEAR_TURNS],
     a_narrow_last_round = NARROW,
     tiles_stored_behind_others = BEHIND,
     back_and_forth = SNAKE,
     layers_with_swiglu = LINEAR_SWIGLU,
-    layers_with_swiglu_backward = LINEAR_SWIGLU_BACK,
+    layers_with_swiglu_backward = [LINEAR_SWIGLU_BACK, LINEAR_SWIGLU_BACK_TURNS],
     gradients_by_weights = WEIGHT_GRADIENT,
 }
 

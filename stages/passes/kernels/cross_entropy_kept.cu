@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             if (columns.pack(p) < columns.packs) store_pack_of(own + p * THREADS * N, pack);
         }
         for (int c = single; c < stride; c += THREADS) to[c] = from_math<T>(c < vocabulary ? last[0] * of_e : 0.0f);
-        if (columns.owner(target) == threadIdx.x) {
+        if (columns.owner(target) == int(threadIdx.x)) {
             float of_one[1], power = 0;
             bounds.weigh(of_one, of_target, power);
             to[target] = from_math<T>(of_one[0] * of_e - of_all * of_one[0] / power);  // e / exp z is the slope

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             state.add_keys(place);
             state.divide(shared.inverse[0], shared.room, 0);
             state.round();
-            state.store(shared.out[group], h, sequence.box(value, first), group);
+            state.store(shared.out[0][group], h, sequence.box(value, first), group);
             meet();  // the place is free
         }
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends

@@ -11,16 +11,17 @@
 // (lab/vlstm/chunk.cuh) a block walks one of a head: states [sequences][heads].
 //
 // These are the vLSTM's gates and its normaliser. The same walk with others, as lab/vlstm/policy.cuh has them, makes its relatives:
-// without n and m it asks for nothing of them, and `sharing` heads of V may have one of Q and K.
+// without n and m it asks for nothing of them, and `sharing` heads of V may have one of Q and K. Who is not `weighed` has no i_gate.
+// Where heads share Q and K, and have 64 columns of V, a block may walk two HEADS: scores are made once for both.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/vlstm/roles.cuh"
 
 using namespace lab;
 
-template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, class NORMALIZER = MaxExp>
-constexpr int vlstm_fw_roles_shared = sizeof(Shared<T, KEY, GROUPS, PLACES>);
+template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, class NORMALIZER = MaxExp, int HEADS = 1>
+constexpr int vlstm_fw_roles_shared = sizeof(typename Walk<T, KEY, GROUPS, PLACES, GATES, NORMALIZER, HEADS>::Shared);
 
-template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, class NORMALIZER = MaxExp>
+template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, class NORMALIZER = MaxExp, int HEADS = 1>
 __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     vlstm_fw_roles(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                    const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
@@ -30,18 +31,19 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                    float* __restrict__ mN, unsigned* __restrict__ saved, float* __restrict__ saved_n,
                    float* __restrict__ slopes, const int* __restrict__ cu_seqlens, bool packed, bool given, bool wanted,
                    bool through_n, int anchors, int heads, int S, int dhqk, int dhhv, float log2_scale, float eps,
-                   int sharing) {
+                   int sharing, bool weighed) {
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<PLACES> places;
     __shared__ Ring<2> pairs;
     __shared__ Before before[SCANNERS];
-    int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL);
-    int group = threadIdx.x / 128, value = blockIdx.x % slices * GROUPS * PANEL;
-    Sequence sequence(blockIdx.x / slices, S, packed ? cu_seqlens : nullptr, heads);
+    constexpr int WIDTH = GROUPS / HEADS * PANEL;
+    int slices = (dhhv + WIDTH - 1) / WIDTH;
+    int group = threadIdx.x / 128, value = blockIdx.x % slices * WIDTH;
+    Sequence sequence(blockIdx.x / slices * HEADS, S, packed ? cu_seqlens : nullptr, heads);
     long long row = sequence.row(), cell = 1ll * sequence.index * dhqk;
     int length = sequence.length;
-    using Walk = lab::Walk<T, KEY, GROUPS, PLACES, GATES, NORMALIZER>;
-    Walk walk{*reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory), places, pairs, sequence, value, 0, length,
+    using Walk = lab::Walk<T, KEY, GROUPS, PLACES, GATES, NORMALIZER, HEADS>;
+    Walk walk{*reinterpret_cast<typename Walk::Shared*>(memory), places, pairs, sequence, value, 0, length,
               GATES::STABILISED ? 1 : sharing};
     if (threadIdx.x == 0) {
         walk.init();
@@ -55,9 +57,11 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     if (group < GROUPS) {
         registers_increase<Registers<KEY, GROUPS>::STATE>();
         State<T, KEY> state;
-        state.begin(given ? C0 + cell * dhhv : nullptr, value + group * PANEL, dhqk, dhhv);
+        int column = HEADS > 1 ? value : value + group * PANEL;
+        if (HEADS > 1) cell += 1ll * group * dhqk;
+        state.begin(given ? C0 + cell * dhhv : nullptr, column, dhqk, dhhv);
         walk.hold(state, h, group, at_anchors);
-        if (wanted) state.end(CN + cell * dhhv, value + group * PANEL, dhqk, dhhv);
+        if (wanted) state.end(CN + cell * dhhv, column, dhqk, dhhv);
     } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         typename Walk::Sum sum;
@@ -66,8 +70,16 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         if (wanted && value == 0) sum.each([&](int key, float n) { if (key < dhqk) nN[cell + key] = n; });
     } else {
         registers_decrease<Registers<KEY, GROUPS>::SCAN>();
-        typename Walk::Scan scan(i_gate + row, f_gate + row, 0, length, length, threadIdx.x / 32 % 4, before);
-        Before behind = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, value == 0);
+        const float* of_head = GATES::MAY_BE_ONE && !weighed ? nullptr : i_gate + row;
+        typename Walk::Scan scan(of_head, f_gate + row, 0, length, length, threadIdx.x / 32 % 4, before);
+        Before behind;
+        if constexpr (HEADS > 1) {
+            typename Walk::Scan second(of_head ? of_head + S : of_head, f_gate + row + S, 0, length, length,
+                                       threadIdx.x / 32 % 4, before);
+            behind = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, value == 0, &second);
+        } else {
+            behind = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, value == 0);
+        }
         if (length == 0) behind = before[0];  // a sequence of nothing
         if (GATES::STABILISED && wanted && value == 0 && walk.brings_last() && threadIdx.x % 32 == 0) mN[sequence.index] = m_of(behind.m);
     }

@@ -1,6 +1,7 @@
 //! What else must hold of the walk.
 
 use lab_device::{DType, Device};
+use lab_families::gdn;
 use lab_families::qkv::checks::any_schedule_gives_the_same;
 use lab_families::qkv::sizes;
 use lab_families::vlstm::{PackedSlot, no_state_slots, packed_sequences};
@@ -9,14 +10,45 @@ use lab_harness::{
     Options, Plan, Prepared, Problem, Tensor, Tensors, Version, compare, run, version_checks,
 };
 
-use crate::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROLES, SEGMENTED, SEGMENTS, Saved, Walk};
+use crate::linear::TOGETHER;
+use crate::{
+    ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROLES, SEGMENTED, SEGMENTS, Saved, WIDE, Walk,
+};
 
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same if takes_batches in Ends,
     a_long_memory_fits_into_halves if takes_f16,
     segments_do_not_matter if has_segments in ManySizes,
     input_gates_of_a_million if takes_batches,
+    heads_together_do_not_matter if walks_two_heads,
 ];
+
+fn walks_two_heads(version: &dyn Version) -> bool {
+    version.info().settings.iter().any(|setting| setting.name == TOGETHER.name)
+}
+
+/// Two heads in one block: the same bits as each in its own, with a state, of more chunks than there are places.
+fn heads_together_do_not_matter(version: &dyn Version, device: &Device) {
+    let shapes = [[1, 4, 2, 200, 64, 48], [2, 2, 1, 460, 128, 64]];
+    for (&dtype, shape) in version.info().dtypes.iter().zip(shapes) {
+        let mut inputs = version.inputs(&Problem::new(gdn::sizes(shape), dtype));
+        let [b, nh, _, _, dhqk, dhhv] = shape;
+        let values: Vec<f64> = (0..b * nh * dhqk * dhhv).map(|at| (at as f64).sin()).collect();
+        let state = Tensor::rounded(DType::F32, &[b, nh, dhqk, dhhv], &values);
+        inputs.insert("C0".to_owned(), state);
+        let of = |together: &str| {
+            let options = Options::parse(&["last_state=yes", together], version.info()).unwrap();
+            run(version, device, &inputs, &options).unwrap()
+        };
+        assert_eq!(of("together=2"), of("together=1"), "{shape:?} {dtype}");
+    }
+    let inputs = version.inputs(&Problem::new(gdn::sizes([1, 2, 2, 9, 16, 16]), DType::BF16));
+    let options = Options::parse(&["together=2"], version.info()).unwrap();
+    let error = run(version, device, &inputs, &options).unwrap_err().to_string();
+    let expected =
+        "expected 1, where not an even number of heads share keys, or V has more than 64 columns";
+    assert_eq!(error, format!("--set together: {expected}, got 2"));
+}
 
 /// Of the vLSTM, whose family these checks are of.
 fn takes_batches(version: &dyn Version) -> bool {
@@ -36,7 +68,8 @@ pub(crate) static CHECKS: &[Check] =
 
 /// What is saved for a backward pass, which no version of this stage reads: the states at anchors are the last states of the
 /// sequences that end there, and slopes say whether n is l, -l or the floor. Heads have several anchors and several slices
-/// of V, in both types; one has segments, and one saves nothing of what goes through the normaliser.
+/// of V, in both types; one has segments, and one saves nothing of what goes through the normaliser. Of many keys states are saved
+/// as rows, and one that goes in before them.
 fn what_a_backward_pass_wants_is_saved(device: &Device) {
     let saved = |walk, shape, dtype, segments| {
         assert_saved(walk, device, &Problem::new(sizes(shape), dtype), segments, true);
@@ -46,7 +79,13 @@ fn what_a_backward_pass_wants_is_saved(device: &Device) {
     saved(&SEGMENTED, [1, 1, 530, 16, 64], DType::F16, 2);
     let problem = Problem::new(sizes([1, 1, 300, 16, 16]), DType::BF16);
     assert_saved(&ROLES, device, &problem, 1, false);
+    for dtype in [DType::BF16, DType::F16] {
+        saved(&WIDE, [1, 2, 530, 144, 144], dtype, 1);
+    }
 }
+
+/// Keys of a state that is saved as rows.
+const WIDE_KEYS: usize = 256;
 
 /// Of one walk. A column of ones in v makes that of h l / n: without rounding it is 1 or -1 where n is no floor.
 fn assert_saved(
@@ -58,12 +97,14 @@ fn assert_saved(
 ) {
     let (dims, dtype) = (&problem.dims, problem.dtype);
     let mut inputs = walk.inputs(problem);
+    let rows = walk.gates_first;
     let [b, nh, s, dhqk] = inputs["q"].shape[..] else { unreachable!("q of four axes") };
     let (heads, dhhv) = (b * nh, inputs["v"].shape[3]);
     let mut v = inputs["v"].values();
     v.iter_mut().step_by(dhhv).for_each(|x| *x = 1.0);
     inputs.insert("v".into(), Tensor::rounded(dtype, &[b, nh, s, dhhv], &v));
     let anchors = s.div_ceil(ANCHOR_CHUNKS * CHUNK) - 1;
+    let saves_n = through_n && !rows;
 
     let mut plan = Plan::new(device);
     for (name, columns) in [("q", dhqk), ("k", dhqk), ("v", dhhv)] {
@@ -76,23 +117,51 @@ fn assert_saved(
     for name in ["m", "n"] {
         plan.output(name, DType::F32, &[b, nh, s]);
     }
-    let state = no_state_slots(&mut plan);
+    let of_state =
+        [("C0", vec![b, nh, dhqk, dhhv]), ("n0", vec![b, nh, dhqk]), ("m0", vec![b, nh])];
+    let mut state = no_state_slots(&mut plan);
+    if rows {
+        inputs = with_state(inputs);
+        // As v's column of ones, C's first is n.
+        let (mut c, sums) = (inputs["C0"].values(), inputs["n0"].values());
+        c.iter_mut().step_by(dhhv).zip(sums).for_each(|(first, n)| *first = n);
+        inputs.insert("C0".into(), Tensor::rounded(DType::F32, &[b, nh, dhqk, dhhv], &c));
+        state.given = true;
+        state.first = of_state.map(|(name, shape)| plan.input(name, DType::F32, &shape));
+    }
     let packed = PackedSlot { sequences: None, cu_seqlens: plan.scratch(DType::I32, 1) };
-    let backward = ForBackward { anchors, through_n, rows: false };
+    let backward = ForBackward { anchors, through_n, rows };
     let columns = [dhqk, dhhv];
     let rows_apart = [None; 4];
     let forward =
         Forward { dims, dtype, columns, eps: 0.0, state, packed, segments, rows_apart, backward };
-    let Saved { states, n, slopes, .. } =
+    let Saved { states, scales, n, slopes } =
         walk.add_forward(&mut plan, crate::kernels::PROMISE, forward).unwrap();
-    [states, n, slopes].into_iter().for_each(|slot| plan.keep(slot));
+    [states, scales, n, slopes].into_iter().for_each(|slot| plan.keep(slot));
     let mut bound = plan.bind().upload_inputs(&inputs).unwrap().finish().unwrap();
     bound.launch().unwrap();
     let [states, n, slopes] = [states, n, slopes].map(|slot| bound.read(slot).unwrap().values());
+    let scales = match (rows, dtype) {
+        (true, DType::F16) => bound.read(scales).unwrap().values(),
+        _ => Vec::new(),
+    };
 
     let options = Options::parse(&["eps=0", "last_state=yes"], walk.info()).unwrap();
-    let words = states.len() / (heads * anchors);
-    let keys = if dhqk > CHUNK { 2 * CHUNK } else { CHUNK };
+    let saved_of_head = anchors + usize::from(rows);
+    let words = states.len() / (heads * saved_of_head);
+    let keys = if rows { WIDE_KEYS } else { dhqk.div_ceil(CHUNK) * CHUNK };
+    // Of one that is saved as rows.
+    let in_row = |slot: usize, key: usize, value: usize| {
+        let panel = slot * words / (CHUNK * keys) + value / CHUNK;
+        states[slot * words + value * keys + key] * scales.get(panel).copied().unwrap_or(1.0)
+    };
+    if rows {
+        for (at, given) in inputs["C0"].values().into_iter().enumerate() {
+            let (head, key, value) = (at / dhhv / dhqk, at / dhhv % dhqk, at % dhhv);
+            let error = (in_row(head * saved_of_head, key, value) - given).abs();
+            assert!(error <= 4e-3, "C0 of head {head}, {key}, {value}: off by {error}");
+        }
+    }
     for anchor in 0..anchors {
         let earlier = positions(&inputs, 0, (anchor + 1) * ANCHOR_CHUNKS * CHUNK);
         let expected = walk.reference(&earlier, &options).into_iter();
@@ -100,14 +169,18 @@ fn assert_saved(
             .map(|(name, all)| (name.into(), Tensor::rounded(DType::F32, &[all.len()], &all)))
             .collect();
         let (mut c, mut sums) = (Vec::new(), Vec::new());
-        for at in (0..heads).map(|head| head * anchors + anchor) {
-            let own = as_matrix(&states[at * words..][..words], dtype, keys);
+        for head in 0..heads {
+            let (at, slot) =
+                (head * anchors + anchor, head * saved_of_head + anchor + usize::from(rows));
+            let as_words = as_matrix(&states[slot * words..][..words], dtype, keys);
+            let own =
+                |key, value| if rows { in_row(slot, key, value) } else { as_words(key, value) };
             let of_key = |key: usize| (0..dhhv).map(move |value| (key, value));
             c.extend((0..dhqk).flat_map(of_key).map(|(key, value)| own(key, value)));
-            sums.extend((0..if through_n { dhqk } else { 0 }).map(|key| n[at * keys + key]));
+            sums.extend((0..if saves_n { dhqk } else { 0 }).map(|key| n[at * keys + key]));
         }
         out.insert("CN".into(), Tensor::rounded(DType::F32, &[c.len()], &c));
-        if through_n {
+        if saves_n {
             out.insert("nN".into(), Tensor::rounded(DType::F32, &[sums.len()], &sums));
         }
         for c in compare(walk, &earlier, &out, &options, dtype) {
@@ -131,9 +204,12 @@ fn assert_saved(
     }
 }
 
-/// Positions `from` to `to` of each head.
+/// Positions `from` to `to` of each head, and all of a state.
 fn positions(inputs: &Tensors, from: usize, to: usize) -> Tensors {
-    let own = |tensor: &Tensor| {
+    let own = |name: &str, tensor: &Tensor| {
+        if ["C0", "n0", "m0"].contains(&name) {
+            return tensor.clone();
+        }
         let mut shape = tensor.shape.clone();
         let of_head: usize = shape[2..].iter().product();
         let row = of_head / shape[2];
@@ -142,7 +218,7 @@ fn positions(inputs: &Tensors, from: usize, to: usize) -> Tensors {
         let heads = values.chunks(of_head).flat_map(|head| &head[from * row..to * row]).copied();
         Tensor::rounded(tensor.dtype, &shape, &heads.collect::<Vec<_>>())
     };
-    inputs.iter().map(|(name, tensor)| (name.clone(), own(tensor))).collect()
+    inputs.iter().map(|(name, tensor)| (name.clone(), own(name, tensor))).collect()
 }
 
 /// C by key and value, of the words that `State::save` leaves of panels of 64 values each.

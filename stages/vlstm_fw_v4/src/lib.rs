@@ -26,7 +26,7 @@ pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
-pub use self::linear::{DECAY, Linear, LinearForward};
+pub use self::linear::{DECAY, Linear, LinearForward, SIGMOID, has_weights};
 
 /// A walk over chunks.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ pub static WIDE: Walk = Walk {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state stays in registers from the first chunk to the last",
-    versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE, &DECAY],
+    versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE, &DECAY, &SIGMOID],
     is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
@@ -454,7 +454,8 @@ impl Walk {
             .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted])
             .with(arguments![anchors, through_n])
             .with(arguments![chunks])
-            .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps, sharing: 1]);
+            .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps])
+            .with(arguments![sharing: 1, weighed: true]);
 
         let instance = match rows {
             true => {

@@ -1,4 +1,5 @@
-//! Linear attention with a scalar decay by the walk of [`ROLES`]: the same kernel with other gates and no normaliser.
+//! Linear attention with a scalar decay, and mLSTMsig without a normaliser, by the walk of [`ROLES`]: the same kernel with other
+//! gates and no normaliser.
 
 use lab_device::{DType, Device, Instance, KernelSource, LaunchPromise};
 use lab_families::gdn::{self, Slots, sizes, sizes_of};
@@ -10,10 +11,11 @@ use lab_harness::{
 
 use crate::{ROLES, SIDE, blocks_of, kernels, panels, saved_words};
 
-/// A walk over chunks whose gates are decays, g, and which has no n.
+/// A walk over chunks whose weights are at most 1, or given, and which has no n.
 #[derive(Debug)]
 pub struct Linear {
     info: Info,
+    gates: &'static str,
 }
 
 static DIMS: [Dim; 6] = gdn::dims([
@@ -32,7 +34,14 @@ static LAST_STATE: [Output; 1] = [Output {
     elements: &[(DType::F16, unit::F16), (DType::BF16, unit::BF16)],
 }];
 
-static SETTINGS: &[Setting] = &[gdn::SCALE, gdn::last_state(&LAST_STATE)];
+/// Heads of V that a block walks at once, where they share keys.
+pub(crate) const TOGETHER: Setting = Setting::choice(
+    "together",
+    "heads of V with up to 64 columns that one block walks, where they share keys; auto: two where heads are more than multiprocessors",
+    &["auto", "1", "2"],
+);
+
+static SETTINGS: &[Setting] = &[gdn::SCALE, gdn::last_state(&LAST_STATE), TOGETHER];
 
 /// Decays in place of gates, and no normaliser.
 pub static DECAY: Linear = Linear {
@@ -53,6 +62,20 @@ pub static DECAY: Linear = Linear {
             elements: &[(DType::F16, unit::F16), (DType::BF16, unit::BF16)],
         }],
     },
+    gates: "Decay",
+};
+
+/// Sigmoid gates, and no normaliser.
+pub static SIGMOID: Linear = Linear {
+    info: Info {
+        name: "v6_sigmoid",
+        family: &gdn::SIGMOID_FORWARD,
+        parent: Some("v5_decay"),
+        change: "gates as the vLSTM's, but a sigmoid for the input gate, made where they are scanned",
+        inputs: gdn::SIGMOID_INPUTS,
+        ..DECAY.info
+    },
+    gates: "Sigmoid",
 };
 
 impl Version for Linear {
@@ -107,10 +130,19 @@ impl Version for Linear {
         let slots = Slots::new(&mut plan, request);
         let (dims, dtype) = (&request.dims, request.dtype);
         let columns = ["DHQK", "DHHV"].map(|name| dims.get(name));
-        let forward = LinearForward { slots, dims, dtype, columns, scale, anchors: 0 };
+        let weighed = has_weights(request);
+        let together = self.heads_together(device, request)?;
+        let anchors = 0;
+        let forward =
+            LinearForward { slots, dims, dtype, columns, scale, weighed, together, anchors };
         self.add_forward(&mut plan, kernels::PROMISE, forward)?;
         Ok(plan)
     }
+}
+
+/// Whether there are input gates, or weights.
+pub fn has_weights(request: &Request<'_>) -> bool {
+    ["w", "i"].iter().any(|name| request.has(name))
 }
 
 /// What the launch of a forward pass is made of.
@@ -126,6 +158,10 @@ pub struct LinearForward<'a> {
     pub columns: [usize; 2],
     /// s, above 0.
     pub scale: f64,
+    /// As [`has_weights`] says.
+    pub weighed: bool,
+    /// Heads of V that a block walks: one, or two that share keys, of up to 64 columns, without anchors.
+    pub together: usize,
     /// For how many times a head has room for its state, as [`crate::ForBackward::anchors`].
     pub anchors: usize,
 }
@@ -143,8 +179,9 @@ impl Linear {
         _promise: LaunchPromise,
         forward: LinearForward<'_>,
     ) -> Result<Slot, Error> {
-        let LinearForward { slots, dims, dtype, columns, scale, anchors } = forward;
-        let Slots { q, k, v, g, h, first: (c0, given), last: (c_n, wanted), .. } = slots;
+        let LinearForward { slots, dims, dtype, columns, scale, weighed, together, anchors } =
+            forward;
+        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted), .. } = slots;
         let sharing = gdn::group_of(dims)?;
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims);
         // The kernel has its logarithm.
@@ -152,10 +189,10 @@ impl Linear {
             return Err(Error::bad("--set scale", "a positive number, or 0", scale));
         }
         // What only n, m or a backward pass has, and what only packed sequences have.
-        let [i_gate, m_out, n_out, n0, m0, n_n, m_n, saved_n, slopes] =
-            [(); 9].map(|()| plan.scratch(DType::F32, 1));
+        let [m_out, n_out, n0, m0, n_n, m_n, saved_n, slopes] =
+            [(); 8].map(|()| plan.scratch(DType::F32, 1));
         let cu_seqlens = plan.scratch(DType::I32, 1);
-        let instance = self.instance(dtype, columns);
+        let instance = self.instance(dtype, columns, together);
         let saved = plan.scratch(DType::U32, saved_words(&instance, b * nh * anchors, dhhv, dtype));
         let of_keys = panels(dtype, dhqk, s, b * nkv, None)?;
         let of_values = panels(dtype, dhhv, s, b * nh, None)?;
@@ -163,21 +200,38 @@ impl Linear {
             .with(arguments![q: q.loaded_by(of_keys), k: k.loaded_by(of_keys)])
             .with(arguments![v: v.loaded_by(of_values), h: h.stored_by(of_values)])
             .with(arguments![f_gate: g, C0: c0, CN: c_n, given, wanted])
-            .with(arguments![i_gate, m_out, n_out, n0, m0, nN: n_n, mN: m_n])
+            .with(arguments![i_gate: beta, weighed, m_out, n_out, n0, m0, nN: n_n, mN: m_n])
             .with(arguments![saved, saved_n, slopes, anchors])
             .with(arguments![through_n: false, cu_seqlens, packed: false, heads: b * nh])
             .with(arguments![S: s, dhqk, dhhv, sharing, log2_scale: scale.log2(), eps: 0.0]);
         let kernel = plan.device().load(instance)?;
-        let launch = blocks_of(&kernel, &instance, b * nh, dhhv)?;
+        let launch = blocks_of(&kernel, &instance, b * nh / together, dhhv)?;
         plan.launch_in(&scope, &kernel, launch, arguments![])?;
         Ok(saved)
     }
 
+    /// How many heads of V a block walks.
+    fn heads_together(&self, device: &Device, request: &Request<'_>) -> Result<usize, Error> {
+        let [b, nh, _, _, _, dhhv] = sizes_of(&request.dims);
+        let takes_two = gdn::group_of(&request.dims)?.is_multiple_of(2) && dhhv <= SIDE;
+        match request.text(TOGETHER.name) {
+            "2" if !takes_two => {
+                let expected = "1, where not an even number of heads share keys, or V has more than 64 columns";
+                Err(Error::bad("--set together", expected, 2))
+            }
+            "2" => Ok(2),
+            "auto" if takes_two && b * nh > device.facts().multiprocessors as usize => Ok(2),
+            _ => Ok(1),
+        }
+    }
+
     /// The first that has room for the keys, and for no more values than there are.
-    fn instance(&self, dtype: DType, [dhqk, dhhv]: [usize; 2]) -> Instance {
+    fn instance(&self, dtype: DType, [dhqk, dhhv]: [usize; 2], together: usize) -> Instance {
+        let heads = |i: &Instance| if i.argument("HEADS").is_some() { i.size("HEADS") } else { 1 };
         let fits = |i: &Instance| {
             i.has("T", dtype.cpp())
-                && i.has("GATES", "Decay")
+                && i.has("GATES", self.gates)
+                && heads(i) == together
                 && dhqk <= i.size("KEY")
                 && (i.size("GROUPS") > 1 || dhhv <= SIDE)
         };

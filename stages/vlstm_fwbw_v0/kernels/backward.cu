@@ -75,14 +75,16 @@ __device__ __forceinline__ float of_value(float q_k, const Query& q, const Key& 
 template <class, int TQ, int TKV, int DH>
 constexpr int vlstm_backward_q_shared = TILES_BYTES<TQ, TKV, DH>;
 
+// r is not __restrict__: a thread reads what another one writes, and of a pointer that promises there is no other the compiler
+// reads ahead of the barrier between the two.
 template <class T, int TQ, int TKV, int DH>
 __global__ void __launch_bounds__(InRows::THREADS)
     vlstm_backward_q(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                      const T* __restrict__ h, const T* __restrict__ dh, const float* __restrict__ i,
                      const float2* __restrict__ F, const float* __restrict__ m,
                      const float* __restrict__ n, const float* __restrict__ side,
-                     T* __restrict__ dq, float* __restrict__ r, float* __restrict__ q_dq, int tiles,
-                     int S, int dhqk, int dhhv, float scale, float eps, int exact) {
+                     T* __restrict__ dq, float* r, float* __restrict__ q_dq, int tiles, int S, int dhqk,
+                     int dhhv, float scale, float eps, int exact) {
     constexpr int RI = TQ / TI, RJ = TKV / TJ, RC = DH / TJ;
     DYNAMIC_SHARED(float, memory);
     WeightedTiles<TQ, TKV, DH> shared(memory);

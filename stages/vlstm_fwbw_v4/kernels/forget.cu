@@ -5,7 +5,8 @@
 // That sum takes large numbers from each other, and dq comes of a rounded state, dk of a rounded gradient of it: over
 // thousands of positions nothing right is left. But between two positions G = <C, dC>, of the state there and its
 // gradient, which the walks know at anchors. In between G is carried by the sum from both sides, and what the two
-// disagree in is shared out evenly. Of Decay gates (lab/vlstm/policy.cuh), g, dg_t = G_t.
+// disagree in is shared out evenly. Of Decay gates (lab/vlstm/policy.cuh), g, dg_t = G_t. k_t·dk_t is the
+// gradient by the logarithm of a weight: dw_t = k_t·dk_t / w_t, and di_t = sigmoid(-i_t) k_t·dk_t of Sigmoid gates.
 //
 // Work split: a warp has a stretch of a sequence between two anchors, a lane PER_LANE positions that follow each other.
 #include "lab/reduce.cuh"
@@ -35,7 +36,8 @@ __global__ void __launch_bounds__(THREADS)
                           const float* __restrict__ dn0, const float* __restrict__ nN, const float* __restrict__ dnN,
                           float* __restrict__ di, float* __restrict__ df, const int* __restrict__ cu_seqlens,
                           bool packed, bool through_n, bool given, bool given_last, int heads, int sequences,
-                          int stretches, int anchors, int parts_of_dot, int slices, int keys, int dhqk, int S) {
+                          int stretches, int anchors, int parts_of_dot, int slices, int keys, int dhqk, int S,
+                          const float* __restrict__ i, bool weighed) {
     int lane = threadIdx.x % 32, index = (blockIdx.x * THREADS + threadIdx.x) / 32;
     if (index >= heads * stretches) return;
     Slot slot(index, STRETCH, stretches, S, packed ? cu_seqlens : nullptr, heads, sequences);
@@ -66,7 +68,8 @@ __global__ void __launch_bounds__(THREADS)
         long long at = sequence.row() + t0 + n;
         for (int slice = 0; slice < slices && t0 + n < length; ++slice)
             r += q_dq[1ll * slice * heads * S + at], k += k_dk[1ll * slice * heads * S + at];
-        if (GATES::WEIGHED && t0 + n < length) di[at] = k;
+        bool has_weight = !GATES::MAY_BE_ONE || weighed;
+        if (has_weight && t0 + n < length) di[at] = GATES::gradient_of_weight(i, at, k);
         sum += r - k, own[n] = static_cast<float>(sum);
     }
     double later = sum;  // of all lanes from this one on

@@ -24,7 +24,7 @@ template <class GATES = Exponential> struct Chunk {
             // Past the end gates keep all and take nothing.
             int t = first + threadIdx.x % 32 * 2 + n;
             bool there = t < slot.sequence.length;
-            input[n] = GATES::log_weight(there ? GATES::input(i + slot.sequence.row(), t) : GATES::nothing());
+            input[n] = GATES::log_weight(there ? GATES::input(i, slot.sequence.row() + t) : GATES::nothing());
             forget[n] = GATES::log_kept(there ? f[slot.sequence.row() + t] : GATES::open());
         }
     }
@@ -82,19 +82,18 @@ __global__ void __launch_bounds__(THREADS)
 // ANCHOR: weights
 // Of chunks, or, in UNIT chunks each, of stretches: then R and b are counted from a stretch's first position on, β is
 // of the state at its one end and α of that at its other.
-template <class T, int THREADS, int UNIT, class GATES = Exponential, class NORMALIZER = MaxExp>
-__global__ void __launch_bounds__(THREADS)
-    vlstm_gate_weights(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
-                       const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
-                       Weights* __restrict__ forward, Weights* __restrict__ reverse,
-                       const int* __restrict__ cu_seqlens, bool packed, bool exact, bool given, int heads,
-                       int sequences, int chunks, int S, float log2_scale, float eps) {
+template <class T, int UNIT, class GATES = Exponential, class NORMALIZER = MaxExp>
+__device__ __forceinline__ void make_weights(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
+                                             const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
+                                             Weights* __restrict__ forward, Weights* __restrict__ reverse,
+                                             const int* __restrict__ cu_seqlens, bool packed, bool exact, bool given, int heads,
+                                             int sequences, int chunks, int S, float log2_scale, float eps, bool weighed) {
     if (own_chunk() >= 1ll * heads * chunks) return;
     Slot slot(own_chunk(), CHUNK, chunks, S, packed ? cu_seqlens : nullptr, heads, sequences);
     if (!slot.is_in_sequence(CHUNK)) return;
     const Sequence& sequence = slot.sequence;
     static_assert(GATES::STABILISED || UNIT == 1, "stretches ask for sums, which only Exponential gates have: add a launch");
-    Chunk<GATES> own(i, f, slot);
+    Chunk<GATES> own(GATES::MAY_BE_ONE && !weighed ? nullptr : i, f, slot);
     ChunkGates<GATES::STABILISED> gates(own.input, own.forget);
     double M = GATES::STABILISED && given ? m_from(m0[sequence.index]) : GATES::STABILISED ? LOWEST : 0;
     if constexpr (GATES::STABILISED) M = join(sums + sequence.slot(CHUNK, chunks), slot.part, M);
@@ -151,3 +150,31 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 // ANCHOR_END: weights
+
+template <class T, int THREADS, int UNIT, class GATES = Exponential, class NORMALIZER = MaxExp>
+__global__ void __launch_bounds__(THREADS)
+    vlstm_gate_weights(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
+                       const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
+                       Weights* __restrict__ forward, Weights* __restrict__ reverse,
+                       const int* __restrict__ cu_seqlens, bool packed, bool exact, bool given, int heads,
+                       int sequences, int chunks, int S, float log2_scale, float eps, bool weighed) {
+    make_weights<T, UNIT, GATES, NORMALIZER>(i, f, normaliser, rho, m0, sums, forward, reverse, cu_seqlens, packed, exact,
+                                             given, heads, sequences, chunks, S, log2_scale, eps, weighed);
+}
+
+// Of chunks, of_chunks and back_of_chunks, by the blocks of y = 0, and of stretches, by others.
+template <class T, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    vlstm_gate_weights_twice(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
+                             const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
+                             Weights* __restrict__ forward, Weights* __restrict__ reverse,
+                             const int* __restrict__ cu_seqlens, bool packed, bool exact, bool given, int heads,
+                             int sequences, int chunks, int S, float log2_scale, float eps,
+                             Weights* __restrict__ of_chunks, Weights* __restrict__ back_of_chunks) {
+    if (blockIdx.y == 0)
+        make_weights<T, 1>(i, f, normaliser, rho, m0, sums, of_chunks, back_of_chunks, cu_seqlens, packed, exact, given,
+                           heads, sequences, chunks, S, log2_scale, eps, true);
+    else
+        make_weights<T, ANCHOR_CHUNKS>(i, f, normaliser, rho, m0, sums, forward, reverse, cu_seqlens, packed, exact,
+                                       given, heads, sequences, chunks, S, log2_scale, eps, true);
+}

@@ -8,9 +8,14 @@
 
 using namespace lab;
 
+template <class T, int DHQK, int DHHV> struct Shapes {
+    static constexpr bool FOUR = DHQK > 64 || DHHV > 64;  // warpgroups
+    using Keyed = typename ShapeOf<T, DHQK, FOUR>::type;
+    using Wide = typename ShapeOf<T, DHHV, FOUR>::type;
+};
 template <class T, int DHQK, int DHHV> union GradientsShared {
-    GradientShared<typename ShapeOf<T, DHQK>::type> keyed;
-    GradientShared<typename ShapeOf<T, DHHV>::type> wide;
+    GradientShared<typename Shapes<T, DHQK, DHHV>::Keyed> keyed;
+    GradientShared<typename Shapes<T, DHQK, DHHV>::Wide> wide;
 };
 template <class T, int DHQK, int DHHV, bool THROUGH_N, class NORMALIZER = MaxExp>
 constexpr int vlstm_gradients_shared = sizeof(GradientsShared<T, DHQK, DHHV>);
@@ -69,7 +74,7 @@ struct Later {
 // state][64 columns of V][warp]: <C, dC>; of packed sequences [head][sequence][the same]. chunks: those that a head has room for.
 // Without a normaliser (lab/vlstm/policy.cuh) `sharing` heads of V may have the same Q and K; dq and dk are of each.
 template <class T, int DHQK, int DHHV, bool THROUGH_N, class NORMALIZER = MaxExp>
-__global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
+__global__ void __launch_bounds__(Shapes<T, DHQK, DHHV>::Keyed::THREADS, 1)
     vlstm_gradients(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                     const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap dh,
                     const __grid_constant__ TensorMap dq, const __grid_constant__ TensorMap dk,
@@ -83,8 +88,8 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                     const int* __restrict__ cu_seqlens, bool packed, bool given, bool given_last, bool wanted, int heads,
                     int sequences, int chunks, int anchors, int S, int dhqk, int dhhv, int segments, int chunks_each,
                     int only, int sharing) {
-    using Wide = typename ShapeOf<T, DHHV>::type;
-    using Keyed = typename ShapeOf<T, DHQK>::type;
+    using Wide = typename Shapes<T, DHQK, DHHV>::Wide;
+    using Keyed = typename Shapes<T, DHQK, DHHV>::Keyed;
     using Saved = State<T, Keyed::KEY>;
     static_assert(Wide::THREADS == Keyed::THREADS, "blocks of one launch");
     DYNAMIC_TILES(unsigned char, memory);

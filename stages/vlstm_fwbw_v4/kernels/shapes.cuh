@@ -4,10 +4,11 @@
 
 namespace lab {
 
-// The shape of a walk whose x and y have up to COLUMNS columns.
-template <class T, int COLUMNS> struct ShapeOf { using type = Shape<T, 128, 1, 2, 3>; };
-template <class T> struct ShapeOf<T, 64> { using type = Shape<T, 64, 1, 1, 4>; };
-template <class T> struct ShapeOf<T, 256> { using type = Shape<T, 128, 2, 1, 2>; };
+// The shape of a walk whose x and y have up to COLUMNS columns; of 64 it has as many threads as the others, where FOUR says so.
+template <class T, int COLUMNS, bool FOUR = (COLUMNS > 64)> struct ShapeOf { using type = Shape<T, 128, 1, 2, 3>; };
+template <class T> struct ShapeOf<T, 64, false> { using type = Shape<T, 64, 1, 1, 4>; };
+template <class T> struct ShapeOf<T, 64, true> { using type = Shape<T, 64, 1, 2, 4>; };
+template <class T> struct ShapeOf<T, 256, true> { using type = Shape<T, 128, 2, 1, 2>; };
 
 // A block's index among sequences × segments × `columns`; chunks from `from` to `to`.
 struct Segment {

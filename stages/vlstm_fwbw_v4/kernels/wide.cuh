@@ -14,17 +14,18 @@
 
 namespace lab {
 
-// Columns that come out, positions, and panels that come at once: 64 rows by WIDE columns, or WIDE rows by 64.
-constexpr int WIDE = 256, WIDE_ROWS = 2 * CHUNK, UNIT = WIDE / PANEL;
+// Columns that come out, in halves; positions; and panels that come at once: 64 rows by half of the columns, or as many rows by 64.
+constexpr int WIDE = 256, HALF = WIDE / 2, WIDE_ROWS = 2 * CHUNK, UNIT = HALF / PANEL;
 
-// The block's shared memory. x has up to 512 columns; of 256 it has the places behind UNIT. Each warpgroup's 64 rows of x are
-// panels of their own. Its rows of out go to the first UNIT of them in the end.
+// The block's shared memory. x has up to 512 columns; of 256 it has the places behind OUT. Each warpgroup's 64 rows of x are
+// panels of their own. Its rows of out go to the first OUT of them in the end. Units come in pairs: a tile's weights have a
+// place for two.
 template <class Type> struct alignas(1024) WideTiles {
     using T = Type;
-    static constexpr int X_PLACES = 2 * UNIT, PLACES = 3;
+    static constexpr int OUT = WIDE / PANEL, X_PLACES = 2 * OUT, PLACES = 6;
     T x[X_PLACES][2][CHUNK * PANEL];
     T units[PLACES][UNIT][CHUNK * PANEL];
-    float2 column[PLACES][CHUNK];  // weights of a tile, which come with its z
+    float2 column[PLACES / 2][CHUNK];  // weights of a tile, which come with its z
 };
 
 // All but the ring take part once in each work. A warpgroup has read the places of x that out does not go to (read); of the
@@ -48,7 +49,7 @@ template <int PLACES, int X_PLACES> struct WideBarriers {
 // has made before, of which there is none if it is_first.
 template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideGradient {
     using Tiles = WideTiles<T>;
-    static constexpr int PANELS = DX / PANEL, PLACES = Tiles::PLACES, SPLITS = DX / WIDE, HALF = WIDE / 2;
+    static constexpr int PANELS = DX / PANEL, PLACES = Tiles::PLACES, SPLITS = DX / HALF, OUT = Tiles::OUT;
     static constexpr bool DOTS = !BY_KEYS, WITH_N = THROUGH_N && !BY_KEYS;
     using Barriers = WideBarriers<PLACES, Tiles::X_PLACES>;
     Tiles& shared;
@@ -70,7 +71,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     __device__ __forceinline__ int tile(int n) const { return BACK ? tiles - 1 - n : n; }
     __device__ __forceinline__ int position(int tile) const { return (begin + tile) * CHUNK; }
     // Where a panel of x is: first those that come while out of the work before is in its places.
-    __device__ __forceinline__ static constexpr int place(int panel) { return (panel + UNIT) % Tiles::X_PLACES; }
+    __device__ __forceinline__ static constexpr int place(int panel) { return (panel + OUT) % Tiles::X_PLACES; }
 
     // Asks for a unit, once its place is empty: load(panel, its number, barrier). `more` bytes come by another copy.
     template <class Load>
@@ -93,28 +94,35 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
             };
             bring_unit(turn, load, more);
         };
-        for (int p = 0; p < PANELS && has_state; ++p, turn.advance())
-            bring_unit(turn, [&](T* to, int n, Mbarrier* full) {
-                int key = BY_KEYS ? p : n, value = BY_KEYS ? column + n * PANEL : p * PANEL;
-                tensor_load(to, states, {key * PANEL, value, state}, full);
-            });
-        for (int n = 0; n < count(); ++n, turn.advance()) {
-            for (int c = 0; c < SPLITS; ++c, turn.advance()) columns(y, c * WIDE, tile(n));
+        for (int p = 0; p < PANELS && has_state; ++p)
+            for (int h = 0; h < 2; ++h, turn.advance())
+                bring_unit(turn, [&](T* to, int n, Mbarrier* full) {
+                    int part = (h * UNIT + n) * PANEL, key = BY_KEYS ? p * PANEL : part;
+                    tensor_load(to, states, {key, BY_KEYS ? column + part : p * PANEL, state}, full);
+                });
+        for (int n = 0; n < count(); ++n) {
+            for (int c = 0; c < SPLITS; ++c, turn.advance()) columns(y, c * HALF, tile(n));
             constexpr int BYTES = CHUNK * sizeof(float2);
             columns(z, column, tile(n), BYTES);
-            bulk_load(shared.column[turn.place], weights[begin + tile(n)].column, BYTES, &barriers.units.full[turn.place]);
+            bulk_load(column_of(turn), weights[begin + tile(n)].column, BYTES, &barriers.units.full[turn.place]);
+            turn.advance();
+            columns(z, column + HALF, tile(n));
+            turn.advance();
         }
-        for (int g = 0; g < dots(); ++g, turn.advance()) columns(other, column, 2 * half + g);
+        for (int n = 0; n < 2 * dots(); ++n, turn.advance())
+            columns(other, column + n % 2 * HALF, 2 * half + of_dots(n / 2));
     }
-    // Units for dots: of each warpgroup's rows one, where there are any.
+    __device__ __forceinline__ float2* column_of(Turn<PLACES> turn) const { return shared.column[turn.place / 2]; }
+    // Pairs of units for dots: of each warpgroup's rows one, where there are any; first that of the one whose rows meet fewer tiles.
     __device__ __forceinline__ int dots() const { return DOTS ? min(2, tiles - 2 * half) : 0; }
+    __device__ __forceinline__ int of_dots(int n) const { return BACK ? dots() - 1 - n : n; }
 
-    // One thread: a warpgroup's rows of x. Those of the first UNIT panels come while it still makes out of the work before.
+    // One thread: a warpgroup's rows of x. Those of the first OUT panels come while it still makes out of the work before.
     __device__ __forceinline__ void bring_rows(const TensorMap& x, int group) const {
         mbarrier_wait(&barriers.read[group], parity ^ 1);
         for (int p = 0; p < Tiles::X_PLACES; ++p) {
             Mbarrier* full = &barriers.x[place(p)][group];
-            if (p == UNIT) mbarrier_wait(&barriers.sent[group], parity ^ 1);
+            if (p == OUT) mbarrier_wait(&barriers.sent[group], parity ^ 1);
             if (p < PANELS) {
                 mbarrier_arrive_expect(full, CHUNK * SPAN);
                 tensor_load(shared.x[place(p)][group], x, sequence.box(p * PANEL, position(2 * half + group)).at, full);
@@ -134,22 +142,22 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
         Turn<PLACES> last;
         for (int p = 0; p < PANELS; ++p) {
             mbarrier_wait(&barriers.x[place(p)][group], parity);
-            if (has_state) {
+            auto a = k_major<SPAN>(shared.x[place(p)][group], 8 * SPAN);
+            if (BY_PANEL && has_state && p > 0) {
+                wgmma_wait<0>();
+                multiply(out, [by = scale(p - 1) / scale(p)](int, int) { return by; });
+            }
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                if (!has_state) break;
                 barriers.units.wait_full(turn);
-                auto a = k_major<SPAN>(shared.x[place(p)][group], 8 * SPAN);
-                if (BY_PANEL && p > 0) {
-                    wgmma_wait<0>();
-                    multiply(out, [by = scale(p - 1) / scale(p)](int, int) { return by; });
-                }
                 wgmma_fence();
 #pragma unroll
                 for (int k = 0; k < PANEL; k += 16)
-#pragma unroll
-                    for (int h = 0; h < 2; ++h)
-                        wgmma<T, HALF, false, !BY_KEYS>(out[h], advance(a, k * 2), b_of<!BY_KEYS>(turn, h, k));
+                    wgmma<T, HALF, false, !BY_KEYS>(out[h], advance(a, k * 2), b_of<!BY_KEYS>(turn, k));
                 wgmma_commit();
                 wgmma_wait<1>();
-                if (p > 0) leave(barriers.units, last);
+                if (p + h > 0) leave(barriers.units, last);
                 last = turn;
                 turn.advance();
             }
@@ -196,10 +204,10 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     }
     // ANCHOR_END: wide_state
 
-    // Half of a unit's WIDE columns of B, from step k of the sum on: rows of the unit are steps, or columns.
+    // A unit as B, from step k of the sum on: its rows are steps, or columns.
     template <bool ROWS_ARE_STEPS>
-    __device__ __forceinline__ unsigned long long b_of(Turn<PLACES> turn, int half, int k) const {
-        const T* unit = shared.units[turn.place][half * (UNIT / 2)];
+    __device__ __forceinline__ unsigned long long b_of(Turn<PLACES> turn, int k) const {
+        const T* unit = shared.units[turn.place][0];
         if (ROWS_ARE_STEPS) return advance(mn_major<SPAN>(unit, CHUNK * SPAN, 8 * SPAN), k * SPAN);
         return advance(k_major<SPAN>(unit, 8 * SPAN), k * 2);
     }
@@ -221,7 +229,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
                 barriers.units.wait_full(turn);
                 wgmma_fence();
 #pragma unroll
-                for (int k = 0; k < WIDE; k += 16) {
+                for (int k = 0; k < HALF; k += 16) {
                     auto a = k_major<SPAN>(shared.x[place(split * UNIT + k / PANEL)][group], 8 * SPAN);
                     auto b = k_major<SPAN>(shared.units[turn.place][k / PANEL], 8 * SPAN);
                     wgmma<T, CHUNK>(score, advance(a, k % PANEL * 2), advance(b, k % PANEL * 2), split + k > 0);
@@ -238,24 +246,31 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
             leave(barriers.units, last);
             if (n + 1 == count(group)) have_read();
             if constexpr (WITH_N) add_rho(score, own, weights[begin + tile(n)]);
-            barriers.units.wait_full(turn);  // the tile's weights come with z
+            barriers.units.wait_full(turn);  // the tile's weights come with z's first half
             if constexpr (is_f16<T>) weigh(pairs, out, largest, score, row, turn, tile(n), 2 * half + group);
             else weigh(pairs, score, row, turn, tile(n), 2 * half + group);
-            wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < CHUNK; k += 16)
+            for (int h = 0; h < 2; ++h) {
+                if (h > 0) barriers.units.wait_full(turn);
+                wgmma_fence();
 #pragma unroll
-                for (int h = 0; h < 2; ++h) wgmma<T, HALF, true>(out[h], pairs[k / 16], b_of<true>(turn, h, k));
-            wgmma_commit();
+                for (int k = 0; k < CHUNK; k += 16) wgmma<T, HALF, true>(out[h], pairs[k / 16], b_of<true>(turn, k));
+                wgmma_commit();
+                if (h > 0) {
+                    wgmma_wait<1>();
+                    leave(barriers.units, last);
+                }
+                last = turn;
+                turn.advance();
+            }
             wgmma_wait<0>();
-            leave(barriers.units, turn);
-            turn.advance();
+            leave(barriers.units, last);
         }
         if constexpr (is_f16<T>) {
             float by[2] = {inverse_of_power(power_for_f16(largest[0])), inverse_of_power(power_for_f16(largest[1]))};
             multiply(out, [&](int, int n) { return by[n / 2 % 2]; });
         }
-        for (int n = (SPLITS + 1) * count(group); n < (SPLITS + 1) * count(); ++n, turn.advance()) {
+        for (int n = (SPLITS + 2) * count(group); n < (SPLITS + 2) * count(); ++n, turn.advance()) {
             barriers.units.wait_full(turn);  // a place is left once each time that it is full
             leave(barriers.units, turn);
         }
@@ -277,7 +292,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n) {
             int at = n * 8 + threadIdx.x % 4 * 2;
-            float4 e = *reinterpret_cast<const float4*>(&shared.column[turn.place][at]);
+            float4 e = *reinterpret_cast<const float4*>(&column_of(turn)[at]);
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 float low = score[4 * n + 2 * r] * power_of_two(sum_of(of_row[r], make_float2(e.x, e.y)));
@@ -299,7 +314,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n) {
             int at = n * 8 + threadIdx.x % 4 * 2;
-            float4 e = *reinterpret_cast<const float4*>(&shared.column[turn.place][at]);
+            float4 e = *reinterpret_cast<const float4*>(&column_of(turn)[at]);
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 float *low = &score[4 * n + 2 * r], *high = low + 1;
@@ -323,42 +338,47 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
     }
     // ANCHOR_END: wide_pairs
 
-    // What dots are made with comes for each warpgroup; both leave it, once it is used.
+    // What dots are made with comes for each warpgroup; both leave it, once it is used. out·other of the warpgroup's rows,
+    // before it is rounded, to dots[position].
     __device__ __forceinline__ void make_dots(const float (&out)[2][HALF / 2], int group, float* to,
                                               Turn<PLACES>& turn) const {
-        for (int g = 0; g < dots(); ++g, turn.advance()) {
-            barriers.units.wait_full(turn);
-            if (g == group) multiply_rows(out, group, to, turn.place);
-            __threadfence_block();  // what was read is here before the place is left
-            leave(barriers.units, turn);
+        for (int n = 0; n < dots(); ++n) {
+            float sum[2] = {};
+#pragma unroll
+            for (int h = 0; h < 2; ++h, turn.advance()) {
+                barriers.units.wait_full(turn);
+                if (of_dots(n) == group) multiply_rows(sum, out[h], turn.place);
+                __threadfence_block();  // what was read is here before the place is left
+                leave(barriers.units, turn);
+            }
+            if (of_dots(n) == group) store_dots(sum, group, to);
         }
     }
-
-    // out·other of the warpgroup's rows, before it is rounded, to dots[position].
-    __device__ __forceinline__ void multiply_rows(const float (&out)[2][HALF / 2], int group, float* dots,
-                                                  int place) const {
+    __device__ __forceinline__ void multiply_rows(float (&sum)[2], const float (&out)[HALF / 2], int place) const {
         int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            float sum = 0;
+        for (int r = 0; r < 2; ++r)
 #pragma unroll
-            for (int n = 0; n < WIDE / 8; ++n) {
+            for (int n = 0; n < HALF / 8; ++n) {
                 const T* at = cell(shared.units[place][n / 8], own + 8 * r, n % 8 * 8 + threadIdx.x % 4 * 2);
                 float2 two = floats_of<T>(*reinterpret_cast<const unsigned*>(at));
-                const float* of = &out[n / 16][n % 16 * 4 + 2 * r];
-                sum += of[0] * two.x + of[1] * two.y;
+                sum[r] += out[4 * n + 2 * r] * two.x + out[4 * n + 2 * r + 1] * two.y;
             }
-            sum += __shfl_xor_sync(0xffffffff, sum, 1);
-            sum += __shfl_xor_sync(0xffffffff, sum, 2);
-            int t = position(2 * half + group) + own + 8 * r;
-            if (threadIdx.x % 4 == 0 && t < sequence.length) dots[t] = sum;
+    }
+    __device__ __forceinline__ void store_dots(float (&sum)[2], int group, float* dots) const {
+        int first = position(2 * half + group) + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
+            sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
+            if (threadIdx.x % 4 == 0 && first + 8 * r < sequence.length) dots[first + 8 * r] = sum[r];
         }
     }
 
     // out, rounded, by places of x: what x had there is read, or, of fewer columns, TMA has read the work before.
     __device__ __forceinline__ void store(const float (&out)[2][HALF / 2], int group, const TensorMap& to) const {
         int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        for (int p = 0; p < UNIT; ++p) mbarrier_wait(&barriers.x[p][group], parity);
+        for (int p = 0; p < OUT; ++p) mbarrier_wait(&barriers.x[p][group], parity);
 #pragma unroll
         for (int c = 0; c < WIDE; c += 16) {
             const float* of = &out[c / HALF][c % HALF / 2];
@@ -373,7 +393,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideG
         fence_proxy_async_shared();          // TMA reads what was written by plain stores
         named_barrier_sync(1 + group, 128);  // all of the warpgroup's rows are written
         if (threadIdx.x % 128 > 0) return;
-        for (int p = 0; p < UNIT; ++p)
+        for (int p = 0; p < OUT; ++p)
             tensor_store(to, sequence.box(column + p * PANEL, position(2 * half + group)).at, shared.x[p][group]);
         bulk_commit();
     }

@@ -35,7 +35,7 @@ template <class Turn> struct Make {
         int tile = 2 * gradient.half + group, at = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
         const Weights& own = of.weights[gradient.begin + min(tile, gradient.tiles - 1)];
         float2 row[2] = {own.row[at], own.row[at + 8]};
-        float out[2][Gradient::HALF / 2] = {};
+        float out[2][HALF / 2] = {};
         gradient.read_state(out, group, own, turn);
         gradient.add_chunk_pairs_to_out(out, group, own, row, of.weights, turn);
         gradient.make_dots(out, group, of.dots, turn);

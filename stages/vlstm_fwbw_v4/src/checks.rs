@@ -65,7 +65,7 @@ fn what_two_borders_disagree_in_is_shared_out(device: &Device) {
         f, q_dq, k_dk, products, saved_n: none, saved_dn: none, n0: none, dn0: none, nN: none,
         dnN: none, di, df, cu_seqlens, packed: false, through_n: false, given: false,
         given_last: false, heads: 1, sequences: 1, stretches: 2, anchors: 1, parts_of_dot: 4,
-        slices: 1, keys: 16, dhqk: 16, S: s
+        slices: 1, keys: 16, dhqk: 16, S: s, i: none, weighed: true
     ];
     plan.launch(&kernel, kernel.grid([1, 1, 1]).unwrap(), arguments).unwrap();
     let zeros = || Tensor::new(&[1, s], &vec![0f32; s]);

@@ -22,7 +22,7 @@ use lab_harness::{
 };
 use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROWS, Saved, panels};
 
-pub use linear::{DECAY, Linear};
+pub use linear::{DECAY, Linear, SIGMOID};
 pub use wide::{WIDE, Wide};
 
 #[allow(missing_docs, unsafe_code)]
@@ -213,7 +213,7 @@ pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v4",
     teaches: "one walk, four uses: each gradient is one more forward walk",
     // `lab run` takes the last of the stage's family, which takes states and both types.
-    versions: &[&WALKS, &TOGETHER, &WIDE, &SEGMENTED, &PACKED, &DECAY],
+    versions: &[&WALKS, &TOGETHER, &WIDE, &SEGMENTED, &PACKED, &DECAY, &SIGMOID],
     is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
@@ -404,7 +404,7 @@ impl Version for Walks {
                 arguments![heads, chunks, stretches, anchors, slices: key_panels, log2_scale, eps],
             )
             .with(arguments![cu_seqlens, packed: is_packed, sequences])
-            .with(arguments![sharing: 1, segments, chunks_each, given, given_last, wanted, through_n, exact])
+            .with(arguments![sharing: 1, weighed: true, segments, chunks_each, given, given_last, wanted, through_n, exact])
             .with(arguments![saved_n, saved_dn, n_parts, rho, keys: room[0]])
             .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, dCN: last[0], dnN: last[1]])
             .with(arguments![dC0: first[0], dn0: first[1]]);

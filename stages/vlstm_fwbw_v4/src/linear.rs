@@ -1,4 +1,4 @@
-//! Linear attention with a scalar decay, forward and backward: the walks of [`crate::TOGETHER`] with other gates and no normaliser.
+//! Linear attention with a scalar decay, and mLSTMsig without a normaliser, forward and backward: the walks of [`crate::TOGETHER`] with other gates and no normaliser.
 
 use lab_device::{DType, Device, KernelSource};
 use lab_families::gdn::{self, BackwardSlots, Slots, sizes, sizes_of};
@@ -7,14 +7,16 @@ use lab_harness::plan::Scope;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Version, arguments,
 };
-use vlstm_fw_v4::{ANCHOR_CHUNKS, DECAY as FORWARD, LinearForward, panels};
+use vlstm_fw_v4::{ANCHOR_CHUNKS, LinearForward, has_weights, panels};
 
 use crate::{SIDE, WEIGHTS, blocks, instance, kernels};
 
-/// Walks for the gradients, whose gates are decays, g, and which have no n.
+/// Walks for the gradients, whose weights are at most 1, or given, and which have no n.
 #[derive(Debug)]
 pub struct Linear {
     info: Info,
+    forward: &'static vlstm_fw_v4::Linear,
+    gates: &'static str,
 }
 
 const F16: DType = DType::F16;
@@ -41,8 +43,17 @@ static FIRST_GRADIENT: [Output; 1] = [Output {
     elements: &[(F16, unit::F16), (BF16, unit::BF16)],
 }];
 
-static SETTINGS: &[Setting] =
-    &[gdn::SCALE, gdn::last_state(&LAST_STATE), gdn::state_grad(&FIRST_GRADIENT)];
+// k·dk over the weight.
+static WEIGHT_GRADIENT: [Output; 1] = [Output {
+    name: "dw",
+    bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+    elements: &[(F16, unit::F16), (BF16, unit::BF16)],
+}];
+
+const LAST: Setting = gdn::last_state(&LAST_STATE);
+const FIRST: Setting = gdn::state_grad(&FIRST_GRADIENT);
+
+static SETTINGS: &[Setting] = &[gdn::SCALE, LAST, FIRST, gdn::weight_grad(&WEIGHT_GRADIENT)];
 
 /// Decays in place of gates, and no normaliser.
 pub static DECAY: Linear = Linear {
@@ -85,6 +96,35 @@ pub static DECAY: Linear = Linear {
             },
         ],
     },
+    forward: &vlstm_fw_v4::DECAY,
+    gates: "Decay",
+};
+
+/// Sigmoid gates, and no normaliser.
+pub static SIGMOID: Linear = Linear {
+    info: Info {
+        name: "v6_sigmoid",
+        family: &gdn::SIGMOID_FORWARD_BACKWARD,
+        parent: Some("v5_decay"),
+        change: "gates as the vLSTM's, but a sigmoid for the input gate, and its derivative where gradients are added up",
+        settings: &[gdn::SCALE, LAST, FIRST],
+        inputs: gdn::SIGMOID_BACKWARD_INPUTS,
+        outputs: &[
+            DECAY.info.outputs[0],
+            DECAY.info.outputs[1],
+            DECAY.info.outputs[2],
+            DECAY.info.outputs[3],
+            Output {
+                name: "di",
+                bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+                elements: &[(F16, unit::F16), (BF16, unit::BF16)],
+            },
+            Output { name: "df", ..DECAY.info.outputs[4] },
+        ],
+        ..DECAY.info
+    },
+    forward: &vlstm_fw_v4::SIGMOID,
+    gates: "Sigmoid",
 };
 
 impl Version for Linear {
@@ -146,7 +186,8 @@ impl Version for Linear {
         });
         let room = ["DHQK", "DHHV"].map(|name| gradients.size(name));
         // 64s of columns that one block has, and blocks of a head.
-        let [value_width, key_width] = room.map(|columns| if columns == 128 { 2 } else { 1 });
+        let value_width = if room[0] == 128 { 2 } else { 1 };
+        let key_width = if room == [64, 64] || room[1] == 256 { 1 } else { 2 };
         let key_blocks = dhqk.div_ceil(SIDE * key_width);
         let value_blocks = dhhv.div_ceil(SIDE * value_width);
         let (key_panels, value_panels) = (key_blocks * key_width, value_blocks * value_width);
@@ -158,13 +199,27 @@ impl Version for Linear {
         if last.1 && !of_forward.last.1 {
             of_forward.last = (plan.scratch(DType::F32, heads * dhqk * dhhv), true);
         }
-        let Slots { q, k, v, g, first: (c0, given), last: (c_n, _), .. } = of_forward;
+        let Slots { q, k, v, g, beta, first: (c0, given), last: (c_n, _), .. } = of_forward;
+        let weighed = has_weights(request);
         // As many panels of a state as the walks back take it to have.
         let columns = [room[0], SIDE * value_panels];
-        let forward = LinearForward { slots: of_forward, dims, dtype, columns, scale, anchors };
-        let saved = FORWARD.add_forward(&mut plan, kernels::PROMISE, forward)?;
+        let forward = LinearForward {
+            slots: of_forward,
+            dims,
+            dtype,
+            columns,
+            scale,
+            weighed,
+            together: 1,
+            anchors,
+        };
+        let saved = self.forward.add_forward(&mut plan, kernels::PROMISE, forward)?;
 
-        let ([dq, dk, dv], [dg, _]) = (of_rows, of_gates);
+        let ([dq, dk, dv], [dg, d_weight]) = (of_rows, of_gates);
+        let weight_wanted = self.gates == "Sigmoid" || request.text("weight_grad") == "yes";
+        // What the last launch asks of weights is whether their gradient is wanted.
+        let of_forget = arguments![weighed: weight_wanted];
+        let of_gates = arguments![weighed];
         // Of each head of V, where several share those of Q and K.
         let [dq_own, dk_own] = match sharing {
             1 => [dq, dk],
@@ -175,8 +230,8 @@ impl Version for Linear {
         let parts_of_dot = 4 * value_panels;
         let products = plan.scratch(DType::F32, heads * (anchors + 2) * parts_of_dot);
         // What only n, m, gates that weigh, segments and packed sequences have.
-        let [i, di, normaliser, rho, m0, n0, dn0, n_n, d_n_n, saved_n, saved_dn] =
-            [(); 11].map(|()| plan.scratch(DType::F32, 1));
+        let [normaliser, rho, m0, n0, dn0, n_n, d_n_n, saved_n, saved_dn] =
+            [(); 9].map(|()| plan.scratch(DType::F32, 1));
         let [parts, n_parts, gammas] = [(); 3].map(|()| plan.scratch(DType::F32, 1));
         let sums = plan.records("Before", crate::BEFORE, 1);
         let cu_seqlens = plan.scratch(DType::I32, 1);
@@ -188,7 +243,7 @@ impl Version for Linear {
             .with(arguments![q: q.loaded_by(of_keys), k: k.loaded_by(of_keys)])
             .with(arguments![v: v.loaded_by(of_values), dh: dh.loaded_by(of_values)])
             .with(arguments![dq: dq_own.stored_by(of_rows), dk: dk_own.stored_by(of_rows)])
-            .with(arguments![dv: dv.stored_by(of_values), f: g, df: dg, i, di])
+            .with(arguments![dv: dv.stored_by(of_values), f: g, df: dg, i: beta, di: d_weight])
             .with(arguments![saved, forward: weights, reverse, q_dq, k_dk, products])
             .with(arguments![parts, n_parts, gammas, sums, normaliser, rho, m0, cu_seqlens])
             .with(arguments![saved_n, saved_dn, n0, dn0, nN: n_n, dnN: d_n_n])
@@ -200,18 +255,18 @@ impl Version for Linear {
             .with(arguments![log2_scale: scale.log2(), eps: 0.0]);
 
         let gates =
-            instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| i.has("GATES", "Decay"));
+            instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| i.has("GATES", self.gates));
         let forget = kernels::FORGET.instances("vlstm_anchored_forget");
-        let forget = forget.into_iter().find(|i| i.has("GATES", "Decay")).expect("one");
+        let forget = forget.into_iter().find(|i| i.has("GATES", self.gates)).expect("one");
         let of_head = 2 * key_blocks + value_blocks;
-        for (what, instance, count) in [
-            ("B NH chunks of S", gates, (heads * chunks).div_ceil(4)),
-            ("B NH slices of the gradients", gradients, heads * of_head),
-            ("B NH stretches of S", forget, (heads * stretches).div_ceil(4)),
+        for (what, instance, count, own) in [
+            ("B NH chunks of S", gates, (heads * chunks).div_ceil(4), of_gates),
+            ("B NH slices of the gradients", gradients, heads * of_head, arguments![]),
+            ("B NH stretches of S", forget, (heads * stretches).div_ceil(4), of_forget),
         ] {
             let kernel = device.load(instance)?;
             let launch = lab_device::Launch::of([blocks(what, count)?, 1, 1], kernel.block()?);
-            plan.launch_in(&scope, &kernel, launch, arguments![])?;
+            plan.launch_in(&scope, &kernel, launch, own)?;
         }
         if sharing > 1 {
             let kernel =

@@ -132,7 +132,7 @@ impl Version for Wide {
             .with(arguments![through_n, exact, saved_n, saved_dn, keys: KEYS, C0: c0, n0, m0])
             .with(arguments![CN: c_n, nN: n_n, dCN: last[0], dnN: last[1], dC0: first[0]])
             .with(arguments![dn0: first[1], C_scales: c_scales, dC_scales: dc_scales, panels: rows / CHUNK])
-            .with(arguments![forward: of_stretches, reverse: back_of_stretches]);
+            .with(arguments![forward: of_stretches, reverse: back_of_stretches, weighed: true]);
 
         if exact {
             let kernel = instance(&kernels::GATES, "vlstm_normaliser_gradient", dtype, |_| true);
@@ -144,15 +144,10 @@ impl Version for Wide {
         let grid = blocks("B NH chunks of S", (heads * chunks).div_ceil(4))?;
         let kernel = device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?;
         plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments![])?;
-        let units =
-            [(1, of_chunks, back_of_chunks), (ANCHOR_CHUNKS, of_stretches, back_of_stretches)];
-        for (unit, forward, reverse) in units {
-            let of_unit = |i: &Instance| i.size("UNIT") == unit;
-            let kernel =
-                device.load(instance(&kernels::GATES, "vlstm_gate_weights", dtype, of_unit))?;
-            let own = arguments![forward, reverse];
-            plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, own)?;
-        }
+        let kernel = instance(&kernels::GATES, "vlstm_gate_weights_twice", dtype, |_| true);
+        let kernel = device.load(kernel)?;
+        let own = arguments![of_chunks, back_of_chunks];
+        plan.launch_in(&scope, &kernel, kernel.grid([grid, 2, 1])?, own)?;
         let grid = blocks("B NH slices of V", heads * slices)?;
         // Where a state goes in, its gradient is asked for.
         if of_dc + of_c > 0 {

@@ -5,7 +5,7 @@ use lab_families::qkv::sizes;
 use lab_harness::suite::{check, emulator};
 use lab_harness::{Problem, Stage, Version, stage_checks, version_tests};
 use proptest::prelude::*;
-use vlstm_fwbw_v4::{DECAY, PACKED, SEGMENTED, STAGE, TOGETHER, WALKS, WIDE};
+use vlstm_fwbw_v4::{DECAY, PACKED, SEGMENTED, SIGMOID, STAGE, TOGETHER, WALKS, WIDE};
 
 version_tests! {
     STAGE:
@@ -15,11 +15,12 @@ version_tests! {
     wide = WIDE,
     packed = PACKED,
     decay = DECAY,
+    sigmoid = SIGMOID,
 }
 
 /// The first two versions launch the kernels of the third, and have no more to show than their results: `lab selftest` asks
 /// them all the same. What takes long is asked of the first and the last of these.
-static ASKED: [&dyn Version; 4] = [&SEGMENTED, &WIDE, &PACKED, &DECAY];
+static ASKED: [&dyn Version; 5] = [&SEGMENTED, &WIDE, &PACKED, &DECAY, &SIGMOID];
 
 stage_checks!(Stage { versions: &ASKED, ..STAGE });
 

@@ -396,7 +396,7 @@ fn constants_and_sums_that_a_product_does_not_read_need_no_fence() {
     let launch = "1 --block 128 --arg out:f32[512] --expect k_param_0=np.full(512,32.)";
     let zeros = "mov.f32 %f1, 0f00000000;\nmov.f32 %f3, %f1;\n";
     let sums = "cvt.rn.f32.u32 %f1, %r1;\nadd.f32 %f1, %f1, %f1;\n";
-    let a = "and.b32 %r7, %r7, %r7;\n";
+    let a = "shr.u32 %r9, %r1, 31;\nadd.u32 %r7, %r7, %r9;\n";
     let (shared, registers) = ("%rd2", "{%r5, %r6, %r7, %r8}");
     let unfenced = "wgmma may not see what the thread has done with its registers";
     for (behind, of_a, adds, found) in [

@@ -101,3 +101,77 @@ fn a_suite_passes_by_the_other_door() {
     let told = String::from_utf8_lossy(&[suite.stdout, suite.stderr].concat()).into_owned();
     assert!(suite.status.success() && told.contains(" passed, 0 failed"), "{told}");
 }
+
+/// What the planted bugs show by the PTX of their kernels in another way than as C++, and why.
+const OTHERWISE: [(&str, &str); 5] = [
+    // The wait for the grid is a loop of CUDA's header there, and waits for a block that need not begin.
+    ("lone_grid_sync", "OnlyFormal"),
+    // Both halves of the warp multiply the same numbers: the compiler makes one product of two.
+    ("mma_apart", "Missed"),
+    // Both name the line of the function that the planted line calls.
+    ("tile_aligned_by_luck", "Elsewhere"),
+    ("tile_misaligned", "Elsewhere"),
+    // A compiler may read as constant what its thread writes later.
+    ("ldg_in_place", "Missed"),
+];
+
+#[test]
+#[ignore = "takes long: --include-ignored runs it"]
+fn planted_bugs_are_found_by_the_other_door() {
+    if let Err(error) = Nvrtc::get() {
+        assert!(std::env::var_os("LAB_REQUIRE_NVRTC").is_none(), "NVRTC was required: {error}");
+        println!("skipped, no NVRTC here: {error}");
+        return;
+    }
+    let here = tempfile::tempdir().unwrap();
+    let lab = || Command::cargo_bin("lab").unwrap();
+    let made = lab().args(["dev", "doors", "corpus", "--write"]).arg(here.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&[made.stdout, made.stderr].concat()).into_owned();
+    assert!(made.status.success(), "{told}");
+    let done = lab()
+        .env("LAB_KERNEL_OBJECTS", here.path())
+        .args(["--json", "dev", "corpus"])
+        .output()
+        .unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let cases = ["cases", "formal"].into_iter().flat_map(|kind| told[kind].as_array().unwrap());
+    let wrong: Vec<(&str, &str)> = cases
+        .filter(|case| case["right"] != true)
+        .map(|case| (case["name"].as_str().unwrap(), case["judgement"].as_str().unwrap()))
+        .map(|(name, judgement)| (name, judgement.split('(').next().unwrap_or_default()))
+        .collect();
+    assert_eq!(wrong, OTHERWISE);
+}
+
+/// Versions whose grid meets: as PTX that wait is CUDA's header's, which has two barriers of a block in it.
+const MEETING: [&str; 2] = ["playg:sum", "vlstm_fwbw_v0:grid_sync"];
+
+/// What `lab dev doors --compare --record` has run. What differs does so for a reason that is known: CUDA's `expf` and its like are
+/// other instructions than the host's, and the last bits of what is made of them are others.
+#[test]
+fn what_ran_by_both_doors_did_the_same() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let rows = read("benches/doors/emulator.json");
+    let rows: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&rows).unwrap();
+    let versions: Vec<String> = lab_registry::versions().map(|v| v.info().full_name()).collect();
+    let mut same = 0;
+    for (name, row) in &rows {
+        assert!(versions.contains(name), "{name}: no version, the record has a row too many");
+        assert!(row["refused"].is_null(), "{name}: {row}");
+        let counts = row["counts"].as_object().unwrap();
+        let has_same_counts = counts.values().all(|pair| pair[0] == pair[1]);
+        assert!(has_same_counts || MEETING.contains(&&**name), "{name}: {counts:?}");
+        let most = match row["dtype"].as_str().unwrap() {
+            "bf16" => 8e-3,
+            "f16" => 1e-3,
+            _ => 1e-5,
+        };
+        let distance = row["distance"].as_f64().unwrap();
+        assert!(distance <= most, "{name}: {distance}");
+        same += usize::from(row["other_bits"] == 0);
+    }
+    let page = read("book/src/contribute.md");
+    let told = format!("{} versions have run; {same} leave the same bits", rows.len());
+    assert!(page.contains(&told), "contribute.md: expected '{told}'");
+}

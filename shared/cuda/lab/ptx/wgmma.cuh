@@ -65,7 +65,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const unsigned (&a)[4],
 // d = A B, or d += A B if `adds`, of bytes with sign: sums are whole numbers, exact, and K is 32 bytes of each row. Both by descriptors.
 template <int N>
 __device__ __forceinline__ void wgmma_bytes(int (&d)[N / 2], unsigned long long a, unsigned long long b, bool adds = true) {
-    static_assert(N == 32 || N == 64 || N == 128 || N == 256, "an instruction of wgmma_shapes.cuh");
+    static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "an instruction of wgmma_shapes.cuh");
 #ifdef LAB_EMULATOR
     emu_wgmma(reinterpret_cast<float*>(d), a, b, nullptr, N | EMU_WGMMA_S8, adds ? EMU_WGMMA_ADDS : 0);
 #else

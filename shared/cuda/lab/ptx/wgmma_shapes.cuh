@@ -158,6 +158,7 @@ template <int N> struct WgmmaOfBytes;
                          : LAB_SUMS_##C : "l"(a), "l"(b), "r"(int(adds)));                                    \
         }                                                                                                     \
     };
+LAB_WGMMA_BYTES(16, 8, 8, 9, 10)
 LAB_WGMMA_BYTES(32, 16, 16, 17, 18)
 LAB_WGMMA_BYTES(64, 32, 32, 33, 34)
 LAB_WGMMA_BYTES(128, 64, 64, 65, 66)

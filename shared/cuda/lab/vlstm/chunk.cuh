@@ -91,8 +91,8 @@ template <class T> class Mass {
 
 // What one turn of the loop takes of x, y and z: a walk reads the state by x, and adds y zᵀ to it. These are Q, K and V
 // here; in the walks for gradients (vlstm_fwbw_v4) dh and others. GROUPS panels of z, one for each warpgroup that holds a
-// part of the state.
-template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
+// part of the state: of one head, or each of a head of its own, where HEADS of them share Q and K.
+template <class T, int KEY, int GROUPS, int HEADS = 1> struct alignas(1024) Place {
     static constexpr int PANELS = KEY / PANEL, Y_ROWS = CHUNK + N_ROWS, N_CELLS = N_ROWS * PANEL;
     T x[PANELS][CHUNK * PANEL];
     T y[PANELS][Y_ROWS * PANEL];
@@ -116,7 +116,11 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
             tensor_load(y[p], K, of_keys.box(p * PANEL, first).at, full);
         }
 #pragma unroll
-        for (int g = 0; g < GROUPS; ++g) tensor_load(z[g], V, sequence.box(value + g * PANEL, first).at, full);
+        for (int g = 0; g < GROUPS; ++g) {
+            Sequence own = sequence;
+            if (HEADS > 1) own.head += g;
+            tensor_load(z[g], V, own.box(HEADS > 1 ? value : value + g * PANEL, first).at, full);
+        }
     }
     // ANCHOR_END: load
 
@@ -127,6 +131,14 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
         for (int at = threadIdx.x; at < 8 * PANEL; at += THREADS) alpha[at] = from_math<T>(0);
     }
 };
+
+// Of two heads that share Q and K, with what the second one's gates say.
+template <class T, int KEY> struct PlaceOfTwo : Place<T, KEY, 2, 2> {
+    T more_alpha[PANEL * 2];
+    Gates more_gates;
+};
+template <class T, int KEY, int GROUPS, int HEADS> struct PlaceOf { using type = Place<T, KEY, GROUPS>; };
+template <class T, int KEY> struct PlaceOf<T, KEY, 2, 2> { using type = PlaceOfTwo<T, KEY>; };
 
 // An element of a panel.
 template <class T> __device__ __forceinline__ T* cell(T* panel, int row, int column) {

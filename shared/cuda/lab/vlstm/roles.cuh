@@ -17,10 +17,10 @@ template <int KEY, int GROUPS> struct Registers {
     static constexpr int SCORES = FEW ? 104 : 112, SCAN = FEW ? 56 : 80;
 };
 
-// All of a block's shared memory: places for chunks, two for C̃ and what goes with it, and h on its way.
-template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
-    Place<T, KEY, GROUPS> places[PLACES];
-    T pairs[2][CHUNK * PANEL], out[GROUPS][CHUNK * PANEL];
+// All of a block's shared memory: places for chunks, two for C̃ and what goes with it, and h on its way, by OUTS panels in turn.
+template <class T, int KEY, int GROUPS, int PLACES, int OUTS = 1, int HEADS = 1> struct Shared {
+    typename PlaceOf<T, KEY, GROUPS, HEADS>::type places[PLACES];
+    T pairs[2 * HEADS][CHUNK * PANEL], out[OUTS][GROUPS][CHUNK * PANEL];
     float inverse[2][CHUNK];  // 1 / (n_i + eps)
     float4 room[State<T, KEY>::ROOM];
 };
@@ -54,16 +54,30 @@ template <int PLACES> __device__ __forceinline__ void leave(Ring<PLACES>& ring, 
 
 // Positions `from` to `to` of a sequence, and 64 GROUPS columns of V from `value` on. GATES and NORMALIZER as
 // lab/vlstm/policy.cuh has them. So many heads of V as `sharing` says read the same of Q and K.
-template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, class NORMALIZER = MaxExp> struct Walk {
+// Two HEADS that follow each other may be walked at once, a warpgroup for the 64 columns of each: scores are made once for both.
+template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, class NORMALIZER = MaxExp, int HEADS = 1>
+struct Walk {
+    static_assert(HEADS == 1 || (HEADS == GROUPS && !NORMALIZER::DIVIDES), "a warpgroup for each head, and n of one alone");
     using State = lab::State<T, KEY>;
     using Sum = KeySum<T, KEY, NORMALIZER>;
     using Scan = GateScan<SCANNERS, GATES, NORMALIZER>;
-    static constexpr int THREADS = (GROUPS + 2) * 128;
-    Shared<T, KEY, GROUPS, PLACES>& shared;
+    static constexpr int THREADS = (GROUPS + 2) * 128, OUTS = NORMALIZER::DIVIDES || HEADS > 1 ? 1 : 2;
+    using Shared = lab::Shared<T, KEY, GROUPS, PLACES, OUTS, HEADS>;
+    Shared& shared;
     Ring<PLACES>& places;
     Ring<2>& pairs;
     Sequence sequence;
     int value, from, to, sharing = 1;
+
+    // What is of one of the heads.
+    template <class Place> __device__ __forceinline__ static const Gates& gates_of(const Place& place, int head) {
+        if constexpr (HEADS > 1) return head > 0 ? place.more_gates : place.gates;
+        else return place.gates;
+    }
+    template <class Place> __device__ __forceinline__ static const T* alpha_of(const Place& place, int head) {
+        if constexpr (HEADS > 1) return head > 0 ? place.more_alpha : place.alpha;
+        else return place.alpha;
+    }
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
@@ -82,27 +96,34 @@ template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, c
     __device__ __forceinline__ void hold(State& state, const TensorMap& h, int group, Anchors anchors) const {
         Turn<PLACES> turn;
         Turn<2> pair;
-        int column = value + group * PANEL;
+        int head = HEADS > 1 ? group : 0, column = HEADS > 1 ? value : value + group * PANEL;
+        Sequence own = sequence;
+        own.head += head;
+        auto store = [&](int first) {
+            Box box = own.box(column, first);
+            if constexpr (OUTS > 1) state.store_in_turn(shared.out[first / CHUNK % 2][group], h, box, group);
+            else state.store(shared.out[0][group], h, box, group);
+        };
         state.weigh();
         state.round();
         for (int first = from; first < to; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
-            if (anchors.has(first)) state.save(anchors.at(first, value / PANEL + group, state.SAVED));
+            if (HEADS == 1 && anchors.has(first)) state.save(anchors.at(first, value / PANEL + group, state.SAVED));
             places.wait_full(turn);
             state.multiply_by_state(place);
             // h of the chunk before leaves while the product is made.
-            if (first > from) state.store(shared.out[group], h, sequence.box(column, first - CHUNK), group);
-            state.take(place.z[group], place.alpha);
-            state.scale(place.gates);
+            if (first > from) store(first - CHUNK);
+            state.take(place.z[group], alpha_of(place, head));
+            state.scale(gates_of(place, head));
             pairs.wait_full(pair);
-            state.add_chunk_pairs_to_out(shared.pairs[pair.place]);
+            state.add_chunk_pairs_to_out(shared.pairs[pair.place * HEADS + head]);
             state.add_keys(place);
             state.template divide<NORMALIZER::DIVIDES>(shared.inverse[pair.place], shared.room, first / CHUNK);
             leave(pairs, pair);
             state.round();
             leave(places, turn);
         }
-        if (from < to) state.store(shared.out[group], h, sequence.box(column, (to - 1) / CHUNK * CHUNK), group);
+        if (from < to) store((to - 1) / CHUNK * CHUNK);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
     }
     // ANCHOR_END: state
@@ -133,7 +154,11 @@ template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, c
             weights_of(weight, place.gates);  // while the products are made
             pairs.wait_empty(pair);
             wgmma_wait<0>();
-            weigh(l, score, weight, place.gates, sum.up(), shared.pairs[pair.place]);
+            weigh(l, score, weight, place.gates, sum.up(), shared.pairs[pair.place * HEADS]);
+            for (int head = 1; head < HEADS; ++head) {
+                weights_of(weight, gates_of(place, head));
+                weigh(l, score, weight, gates_of(place, head), sum.up(), shared.pairs[pair.place * HEADS + head]);
+            }
             if (DIVIDES && stores && anchors.slopes) store_slopes(l, place.gates, anchors.slopes, first, sequence.length);
             if constexpr (DIVIDES) normalise(l, place.gates, shared.inverse[pair.place], eps);
             sum.add(place.gates);
@@ -152,7 +177,8 @@ template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, c
     // SCANNERS warps: tiles by TMA, and the gates. Returns what is behind the last chunk, to the warp that had it.
     template <bool ALL>
     __device__ __forceinline__ Before bring(Scan& scan, const TensorMap& q, const TensorMap& k,
-                                            const TensorMap& v, float log2_scale, float* m_out, bool stores) const {
+                                            const TensorMap& v, float log2_scale, float* m_out, bool stores,
+                                            Scan* second = nullptr) const {
         int warp = threadIdx.x / 32 % 4;
         Turn<PLACES> turn;
         Before behind = {};
@@ -167,6 +193,8 @@ template <class T, int KEY, int GROUPS, int PLACES, class GATES = Exponential, c
                 __syncwarp();
             };
             behind = scan.template step<ALL>(place.gates, place.alpha, log2_scale, m_out, stores, first, claim);
+            if constexpr (HEADS > 1)
+                second->template step<ALL, false>(place.more_gates, place.more_alpha, log2_scale, m_out, stores, first, [] {});
             fence_proxy_async_shared();  // wgmma reads α
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(&places.full[turn.place]);

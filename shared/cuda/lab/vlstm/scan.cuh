@@ -96,8 +96,8 @@ template <int WARPS, class GATES = Exponential, class NORMALIZER = MaxExp> class
 
     // ANCHOR: step
     // The gates of the chunk that begins at `first`; its m to `m_out`, if it stores. Returns what is behind it. Calls
-    // claim() once the warps of all chunks before have called theirs. Who only adds to the state needs no rows.
-    template <bool WITH_ROWS, class T, class Claim>
+    // claim() once the warps of all chunks before have called theirs, IN_ORDER. Who only adds to the state needs no rows.
+    template <bool WITH_ROWS, bool IN_ORDER = true, class T, class Claim>
     __device__ __forceinline__ Before step(Gates& to, T* alpha, float log2_scale, float* m_out, bool stores, int first,
                                            Claim claim) {
         int lane = threadIdx.x % 32;
@@ -106,17 +106,17 @@ template <int WARPS, class GATES = Exponential, class NORMALIZER = MaxExp> class
         fetch(first + WARPS * CHUNK);
         ChunkGates<GATES::STABILISED> chunk(input, own);
         const double(&b)[2] = chunk.b, (&x)[2] = chunk.x, all = chunk.all;
-        if (WARPS > 1 && first > from_) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // that of the chunk before has left M
+        if (IN_ORDER && WARPS > 1 && first > from_) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // that of the chunk before has left M
         claim();
         double M = GATES::STABILISED ? before_[warp_].m : 0;
         double R[2] = {chunk.R(M, 0), chunk.R(M, 1)}, last = __shfl_sync(ALL, R[1], 31);
-        Before next{GATES::STABILISED ? ChunkGates<>::larger(all + last, LOWEST) : 0, before_[warp_].sum + all};
+        Before next{GATES::STABILISED ? ChunkGates<>::larger(all + last, LOWEST) : 0, IN_ORDER ? before_[warp_].sum + all : all};
         if (GATES::STABILISED && first + CHUNK >= S_) {
             // It may go out, as a float: then α and γ make C a multiple of exp(m) for just this m.
             next.m = static_cast<float>(next.m);
             last = next.m - all;
         }
-        if (WARPS > 1 && first + CHUNK < to_) {
+        if (IN_ORDER && WARPS > 1 && first + CHUNK < to_) {
             if (lane == 0) before_[(warp_ + 1) % WARPS] = next;
             named_barrier_arrive(FIRST_BARRIER + (warp_ + 1) % WARPS, 64);
         }

@@ -291,6 +291,19 @@ template <class T, int KEY, int PARTS = 1> class State {
             bulk_commit();
         }
     }
+    // The same by one of two panels in turn, for which one barrier is enough.
+    __device__ __forceinline__ void store_in_turn(T* panel, const TensorMap& H, const Box& box, int column) const {
+        static_assert(PARTS == 1, "parts share a panel: wait for all of them");
+        store_share(panel);
+        fence_proxy_async_shared();  // TMA reads what was written by plain stores
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
+        // All of the panel is written; and TMA has read the other one, which is written next.
+        named_barrier_sync(1 + column, 128);
+        if (threadIdx.x % 128 == 0) {
+            tensor_store(H, box.at, panel);
+            bulk_commit();
+        }
+    }
     // ANCHOR_END: store
 
 };

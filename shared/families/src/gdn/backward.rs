@@ -4,8 +4,12 @@
 
 use lab_device::DType;
 use lab_reference::gdn::{self, Gradients, Outputs};
+use lab_reference::vlstm::log_sigmoid;
 
-use super::{FORWARD_INPUTS, Named, STATE_INPUTS, Slots, drawn, group_of, of_inputs, sizes_of};
+use super::{
+    Cell, FORGET_GATE, FORWARD_INPUTS, INPUT_GATE, Named, STATE_INPUTS, Slots, WEIGHT, drawn,
+    group_of, of_inputs, sizes_of,
+};
 use lab_harness::plan::Slot;
 use lab_harness::{
     Error, Info, Input, Options, Output, Plan, Problem, Request, Setting, Tensor, Tensors,
@@ -38,10 +42,29 @@ pub const LINEAR_BACKWARD_INPUTS: &[Input] = &[
     FORWARD_INPUTS[1],
     FORWARD_INPUTS[2],
     FORWARD_INPUTS[3],
+    WEIGHT,
     FORWARD_BACKWARD_INPUTS[5],
     STATES_OF_BACKWARD[0],
     STATES_OF_BACKWARD[1],
 ];
+
+/// What goes into both passes with sigmoid gates.
+pub const SIGMOID_BACKWARD_INPUTS: &[Input] = &[
+    FORWARD_INPUTS[0],
+    FORWARD_INPUTS[1],
+    FORWARD_INPUTS[2],
+    INPUT_GATE,
+    FORGET_GATE,
+    FORWARD_BACKWARD_INPUTS[5],
+    STATES_OF_BACKWARD[0],
+    STATES_OF_BACKWARD[1],
+];
+
+/// Whether the gradient of the weights comes out, as `dw`: with these bounds. It is 0 where a weight is 0.
+pub const fn weight_grad(outputs: &'static [Output]) -> Setting {
+    Setting::choice("weight_grad", "whether dw comes out, the gradient of w", &["no", "yes"])
+        .adds("yes", outputs)
+}
 
 /// Whether the gradient of the state before the first position comes out, as `dC0`: with these bounds.
 pub const fn state_grad(outputs: &'static [Output]) -> Setting {
@@ -58,7 +81,7 @@ pub struct BackwardSlots {
     pub dh: Slot,
     /// `dq`, `dk`, `dv`.
     pub of_rows: [Slot; 3],
-    /// `dg`, `dbeta`; of linear attention the second is memory of one element.
+    /// `dg`, `dbeta`, or `df`, `di`; of linear attention the second is `dw`, or memory of one element.
     pub of_gates: [Slot; 2],
     /// `dCN`, and whether it is given.
     pub last: (Slot, bool),
@@ -83,12 +106,21 @@ impl BackwardSlots {
         let [dq, dk] =
             ["dq", "dk"].map(|name| plan.output(name, request.dtype, &[b, nkv, s, dhqk]));
         let dv = plan.output("dv", request.dtype, &[b, nh, s, dhhv]);
-        let dg = plan.output("dg", DType::F32, &[b, nh, s]);
-        let dbeta = match request.has("beta") {
-            true => plan.output("dbeta", DType::F32, &[b, nh, s]),
+        let cell = Cell::asked(request);
+        let weight_wanted = cell != Cell::Decay || request.text("weight_grad") == "yes";
+        if weight_wanted && !request.has(cell.gates()[1]) {
+            return Err(Error::bad("--set weight_grad", "no, where no weights w go in", "yes"));
+        }
+        let of_gates = match cell {
+            Cell::Delta => ["dg", "dbeta"],
+            Cell::Decay => ["dg", "dw"],
+            Cell::Sigmoid => ["df", "di"],
+        };
+        let mut add = |(name, wanted)| match wanted {
+            true => plan.output(name, DType::F32, &[b, nh, s]),
             false => plan.scratch(DType::F32, 1),
         };
-        let of_gates = [dg, dbeta];
+        let of_gates = [add((of_gates[0], true)), add((of_gates[1], weight_wanted))];
         let last = if given { request.input(plan, "dCN") } else { plan.scratch(DType::F32, 1) };
         let first = if wanted {
             plan.output("dC0", DType::F32, &[b, nh, dhqk, dhhv])
@@ -101,16 +133,35 @@ impl BackwardSlots {
 }
 
 /// Numbers of both passes by name, those that these options ask for.
-fn named(info: &Info, options: &Options, out: Outputs, all: Gradients) -> Named {
+fn named(
+    info: &Info,
+    inputs: &Tensors,
+    options: &Options,
+    out: Outputs,
+    mut all: Gradients,
+) -> Named {
     let expected = info.outputs_under(options);
+    let cell = Cell::of(info);
+    if cell == Cell::Sigmoid {
+        // σ′ / σ of what is kept, σ′ of what is written.
+        let of = |gate: &str| inputs[gate].values();
+        all.g.iter_mut().zip(of("f")).for_each(|(g, f)| *g *= log_sigmoid(-f).exp());
+        let slope = |i: f64| (log_sigmoid(i) + log_sigmoid(-i)).exp();
+        all.beta.iter_mut().zip(of("i")).for_each(|(b, i)| *b *= slope(i));
+    }
+    let [of_kept, of_written] = match cell {
+        Cell::Delta => ["dg", "dbeta"],
+        Cell::Decay => ["dg", "dw"],
+        Cell::Sigmoid => ["df", "di"],
+    };
     let named = [
         ("h", out.h),
         ("CN", out.c),
         ("dq", all.q),
         ("dk", all.k),
         ("dv", all.v),
-        ("dg", all.g),
-        ("dbeta", all.beta),
+        (of_kept, all.g),
+        (of_written, all.beta),
         ("dC0", all.c0),
     ];
     named.into_iter().filter(|(name, _)| expected.iter().any(|o| o.name == *name)).collect()
@@ -129,7 +180,7 @@ pub(super) fn backward_reference(info: &Info, inputs: &Tensors, options: &Option
     let (dh, dc) = (inputs["dh"].values(), inputs.get("dCN").map(Tensor::values));
     of_inputs(info, inputs, options, |x, sizes| {
         let out = gdn::forward(x, sizes);
-        named(info, options, out, gdn::backward(x, &dh, dc.as_deref(), sizes))
+        named(info, inputs, options, out, gdn::backward(x, &dh, dc.as_deref(), sizes))
     })
 }
 
@@ -138,6 +189,6 @@ pub(super) fn backward_magnitudes(info: &Info, inputs: &Tensors, options: &Optio
     let (dh, dc) = (inputs["dh"].values(), inputs.get("dCN").map(Tensor::values));
     of_inputs(info, inputs, options, |x, sizes| {
         let out = gdn::magnitudes(x, sizes);
-        named(info, options, out, gdn::backward_magnitudes(x, &dh, dc.as_deref(), sizes))
+        named(info, inputs, options, out, gdn::backward_magnitudes(x, &dh, dc.as_deref(), sizes))
     })
 }

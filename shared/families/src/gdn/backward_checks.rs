@@ -2,7 +2,7 @@
 
 use lab_device::Device;
 
-use super::checks::{correlate_keys, set_state};
+use super::checks::{correlate_keys, set_kept, set_state, set_weights, takes_weights};
 use super::sizes;
 use crate::checking::{assert_inputs_right, options, part, set};
 use crate::qkv::checks::dtype_of;
@@ -21,6 +21,7 @@ pub(super) static CHECKS: &[VersionCheck] = version_checks![
 
 /// Of linear attention: the same but for what a key erases.
 pub(super) static LINEAR_CHECKS: &[VersionCheck] = version_checks![
+    weights_have_gradients if takes_weights,
     states_have_gradients,
     gradients_of_parts_are_those_of_the_whole,
     extreme_gates_have_gradients,
@@ -61,6 +62,24 @@ fn states_have_gradients(version: &dyn Version, device: &Device) {
     }
 }
 
+/// That of a weight of 0 is not known, and comes out as 0: none here is.
+fn weights_have_gradients(version: &dyn Version, device: &Device) {
+    let asked = ["weight_grad=yes", "last_state=yes"];
+    for (&dtype, shape) in
+        version.info().dtypes.iter().zip([[1, 2, 1, 70, 32, 48], [1, 1, 1, 130, 16, 80]])
+    {
+        let mut inputs = version.inputs(&Problem::new(sizes(shape), dtype));
+        let error =
+            run(version, device, &inputs, &options(version, &asked)).unwrap_err().to_string();
+        assert_eq!(error, "--set weight_grad: expected no, where no weights w go in, got yes");
+        set_weights(&mut inputs);
+        let w = inputs["w"].values();
+        set(&mut inputs, "w", |at| if w[at] == 0.0 { 0.5 } else { w[at] });
+        set_state(&mut inputs, "C0", 1.7);
+        assert_right(version, device, &inputs, &asked, "weights");
+    }
+}
+
 /// The state handed on, and its gradient handed back: within the bounds of the whole's reference.
 fn gradients_of_parts_are_those_of_the_whole(version: &dyn Version, device: &Device) {
     let (s, cut, dtype) = (90, 37, dtype_of(version));
@@ -75,7 +94,7 @@ fn gradients_of_parts_are_those_of_the_whole(version: &dyn Version, device: &Dev
     earlier.insert("dCN".to_owned(), later["dC0"].clone());
     let earlier = run(version, device, &earlier, &whole).unwrap();
     let mut all = Tensors::new();
-    for name in ["h", "dq", "dk", "dv", "dg", "dbeta"] {
+    for name in ["h", "dq", "dk", "dv", "dg", "dbeta", "df", "di"] {
         if !earlier.contains_key(name) {
             continue;
         }
@@ -114,7 +133,7 @@ fn extreme_gates_have_gradients(version: &dyn Version, device: &Device) {
         let s = 70;
         let problem = Problem::new(sizes([1, 1, 1, s, 16, 16]), types[n % types.len()]);
         let mut inputs = version.inputs(&problem);
-        set(&mut inputs, "g", |at| of(at % s));
+        set_kept(&mut inputs, |at| of(at % s));
         assert_right(version, device, &inputs, &[], what);
         if !inputs.contains_key("beta") {
             continue;
@@ -128,7 +147,8 @@ fn extreme_gates_have_gradients(version: &dyn Version, device: &Device) {
 fn the_first_gate_keeps_nothing(version: &dyn Version, device: &Device) {
     let (s, nh) = (70, 2);
     let inputs = version.inputs(&Problem::new(sizes([1, nh, 1, s, 16, 32]), dtype_of(version)));
-    let dg = run(version, device, &inputs, &Options::default()).unwrap()["dg"].values();
+    let out = run(version, device, &inputs, &Options::default()).unwrap();
+    let dg = out.get("dg").unwrap_or_else(|| &out["df"]).values();
     for head in 0..nh {
         assert_eq!(dg[head * s], 0.0, "head {head}");
         assert_ne!(dg[head * s + 1], 0.0, "head {head}");

@@ -24,6 +24,7 @@ pub(super) static FORWARD: &[VersionCheck] = version_checks![
 
 /// Of linear attention: the same but for what a key erases.
 pub(super) static LINEAR_FORWARD: &[VersionCheck] = version_checks![
+    weights_are_right if takes_weights,
     extreme_gates_are_right,
     parts_are_the_whole,
     a_state_of_zeros_is_none,
@@ -36,9 +37,43 @@ pub(super) static LINEAR_FORWARD: &[VersionCheck] = version_checks![
     large_problems in Large,
 ];
 
+pub(super) fn takes_weights(version: &dyn Version) -> bool {
+    version.info().takes("w")
+}
+
+/// Weights of what is written: from nearly nothing to much, and one that is 0.
+pub(super) fn set_weights(inputs: &mut Tensors) {
+    let gates = inputs["g"].clone();
+    inputs.insert("w".to_owned(), gates);
+    set(inputs, "w", |at| if at == 5 { 0.0 } else { (2.0 * (1.3 * at as f64).sin()).exp() });
+}
+
+fn weights_are_right(version: &dyn Version, device: &Device) {
+    for (&dtype, shape) in
+        version.info().dtypes.iter().zip([[1, 2, 1, 70, 32, 48], [1, 1, 1, 130, 16, 80]])
+    {
+        let mut inputs = version.inputs(&Problem::new(sizes(shape), dtype));
+        set_weights(&mut inputs);
+        set_state(&mut inputs, "C0", 1.7);
+        assert_right(version, device, &inputs, "weights");
+        set(&mut inputs, "w", |_| 1.0);
+        let ones = outputs_of(version, device, &inputs);
+        inputs.remove("w");
+        assert_eq!(outputs_of(version, device, &inputs), ones, "weights of 1 and none");
+    }
+}
+
+/// Gives g these values, or the forget gates of which they are log σ.
+pub(super) fn set_kept(inputs: &mut Tensors, of: impl Fn(usize) -> f64) {
+    if inputs.contains_key("g") {
+        return set(inputs, "g", of);
+    }
+    set(inputs, "f", |at| of(at) - (-of(at).exp_m1()).ln());
+}
+
 /// Inputs that have positions, of those there are.
 fn with_positions(inputs: &Tensors) -> impl Iterator<Item = &'static str> {
-    let names = ["q", "k", "v", "g", "beta"].into_iter();
+    let names = ["q", "k", "v", "g", "beta", "w", "i", "f"].into_iter();
     names.filter(|name| inputs.contains_key(*name)).collect::<Vec<_>>().into_iter()
 }
 
@@ -104,7 +139,7 @@ fn extreme_gates_are_right(version: &dyn Version, device: &Device) {
         let s = 70;
         let mut inputs =
             version.inputs(&Problem::new(sizes([1, 1, 1, s, 16, 32]), types[n % types.len()]));
-        set(&mut inputs, "g", |at| of(at % s));
+        set_kept(&mut inputs, |at| of(at % s));
         if n % 2 == 0 {
             set_state(&mut inputs, "C0", 1.7);
         }
@@ -254,7 +289,7 @@ fn what_does_not_fit_is_refused(version: &dyn Version, device: &Device) {
         ("beta", ones(DType::F64, &[1, 4, 9]), "expected f32 in runs of every type"),
         ("C0", ones(DType::F32, &[1, 4, 16, 16]), "expected DHQK=32 as 'q'"),
     ] {
-        if name == "beta" && !fitting.contains_key(name) {
+        if ["g", "beta"].contains(&name) && !fitting.contains_key(name) {
             continue;
         }
         let error = refused(name, tensor);

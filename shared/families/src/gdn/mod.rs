@@ -5,7 +5,9 @@
 //! multiple of NKV: head h reads head h NKV / NH of q and k, rounded down. g ≤ 0 is the logarithm of what a position keeps of
 //! the state, beta in (0, 1) how much of a key's old value it replaces; keys have length one. A version may begin with a
 //! state C0 \[B, NH, DHQK, DHHV\], and give the state behind the last position; states are f32 in runs of every type. The
-//! equations are those of [`lab_reference::gdn`]. Linear attention has no beta.
+//! equations are those of [`lab_reference::gdn`]. Linear attention has no beta; a version may take w > 0 \[B, NH, S\] in f32, the
+//! weight of what a position writes. With sigmoid gates, those of mLSTMsig without a normaliser, f and i \[B, NH, S\] take the
+//! place of g and w: g = log σ(f), w = σ(i).
 
 mod backward;
 mod backward_checks;
@@ -16,6 +18,7 @@ mod step_problem;
 
 use lab_device::DType;
 use lab_reference::gdn::{self, Inputs, Outputs, Sizes};
+use lab_reference::vlstm::log_sigmoid;
 
 pub use self::backward::*;
 use self::backward::{backward_magnitudes, backward_reference, drawn_backward};
@@ -29,22 +32,68 @@ use lab_harness::{
 };
 
 /// The family of the forward pass: q, k, v, g, beta → h.
-pub static FORWARD: Gated = Gated { backward: false, erases: true };
+pub static FORWARD: Gated = Gated { backward: false, cell: Cell::Delta };
 
 /// The family of both passes: q, k, v, g, beta, dh → h, dq, dk, dv, dg, dbeta.
-pub static FORWARD_BACKWARD: Gated = Gated { backward: true, erases: true };
+pub static FORWARD_BACKWARD: Gated = Gated { backward: true, cell: Cell::Delta };
 
 /// The family of linear attention's forward pass: q, k, v, g → h.
-pub static LINEAR_FORWARD: Gated = Gated { backward: false, erases: false };
+pub static LINEAR_FORWARD: Gated = Gated { backward: false, cell: Cell::Decay };
 
 /// The family of both its passes: q, k, v, g, dh → h, dq, dk, dv, dg.
-pub static LINEAR_FORWARD_BACKWARD: Gated = Gated { backward: true, erases: false };
+pub static LINEAR_FORWARD_BACKWARD: Gated = Gated { backward: true, cell: Cell::Decay };
 
-/// See [`FORWARD`], [`FORWARD_BACKWARD`], [`LINEAR_FORWARD`] and [`LINEAR_FORWARD_BACKWARD`].
+/// The family of the same with sigmoid gates: q, k, v, i, f → h.
+pub static SIGMOID_FORWARD: Gated = Gated { backward: false, cell: Cell::Sigmoid };
+
+/// The family of both its passes: q, k, v, i, f, dh → h, dq, dk, dv, di, df.
+pub static SIGMOID_FORWARD_BACKWARD: Gated = Gated { backward: true, cell: Cell::Sigmoid };
+
+/// See [`FORWARD`], [`LINEAR_FORWARD`], [`SIGMOID_FORWARD`], and those of both passes.
 #[derive(Debug)]
 pub struct Gated {
     backward: bool,
-    erases: bool,
+    cell: Cell,
+}
+
+/// What says how much is kept, and how much is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cell {
+    /// g and beta, which erases.
+    Delta,
+    /// g, and w or 1.
+    Decay,
+    /// log σ(f) and σ(i).
+    Sigmoid,
+}
+
+impl Cell {
+    /// Of a version, whatever its family.
+    fn of(info: &Info) -> Self {
+        match (info.takes("beta"), info.takes("f")) {
+            (true, _) => Self::Delta,
+            (_, true) => Self::Sigmoid,
+            _ => Self::Decay,
+        }
+    }
+
+    /// Of what goes in.
+    fn asked(request: &Request<'_>) -> Self {
+        match (request.has("beta"), request.has("f")) {
+            (true, _) => Self::Delta,
+            (_, true) => Self::Sigmoid,
+            _ => Self::Decay,
+        }
+    }
+
+    /// What says how much is kept, and how much is written.
+    fn gates(self) -> [&'static str; 2] {
+        match self {
+            Self::Delta => ["g", "beta"],
+            Self::Decay => ["g", "w"],
+            Self::Sigmoid => ["f", "i"],
+        }
+    }
 }
 
 /// The state that a version may take.
@@ -62,8 +111,30 @@ pub const FORWARD_INPUTS: &[Input] = &[
 ];
 
 /// What goes into the forward pass of linear attention.
-pub const LINEAR_INPUTS: &[Input] =
-    &[FORWARD_INPUTS[0], FORWARD_INPUTS[1], FORWARD_INPUTS[2], FORWARD_INPUTS[3], STATE_INPUTS[0]];
+pub const LINEAR_INPUTS: &[Input] = &[
+    FORWARD_INPUTS[0],
+    FORWARD_INPUTS[1],
+    FORWARD_INPUTS[2],
+    FORWARD_INPUTS[3],
+    WEIGHT,
+    STATE_INPUTS[0],
+];
+
+const WEIGHT: Input = Input::new("w", &["B", "NH", "S"]).always(DType::F32).optional("weight");
+
+const INPUT_GATE: Input = Input::new("i", &["B", "NH", "S"]).always(DType::F32);
+
+const FORGET_GATE: Input = Input::new("f", &["B", "NH", "S"]).always(DType::F32);
+
+/// What goes into the forward pass with sigmoid gates.
+pub const SIGMOID_INPUTS: &[Input] = &[
+    FORWARD_INPUTS[0],
+    FORWARD_INPUTS[1],
+    FORWARD_INPUTS[2],
+    INPUT_GATE,
+    FORGET_GATE,
+    STATE_INPUTS[0],
+];
 
 /// What q is multiplied by: read it with [`scale_of`].
 pub const SCALE: Setting =
@@ -120,9 +191,9 @@ pub struct Slots {
     pub k: Slot,
     /// Values.
     pub v: Slot,
-    /// The logarithms of what is kept.
+    /// The logarithms of what is kept, or forget gates.
     pub g: Slot,
-    /// How much of a key's old value is replaced; memory of one element where nothing is.
+    /// How much of a key's old value is replaced, or is written, or input gates; memory of one element where none go in.
     pub beta: Slot,
     /// What comes out.
     pub h: Slot,
@@ -136,9 +207,10 @@ impl Slots {
     /// Adds them to a plan.
     pub fn new(plan: &mut Plan, request: &Request<'_>) -> Self {
         let [b, nh, _, s, dhqk, dhhv] = sizes_of(&request.dims);
-        let [q, k, v, g] = request.inputs(plan, ["q", "k", "v", "g"]);
-        let beta = match request.has("beta") {
-            true => request.input(plan, "beta"),
+        let [kept, written] = Cell::asked(request).gates();
+        let [q, k, v, g] = request.inputs(plan, ["q", "k", "v", kept]);
+        let beta = match request.has(written) {
+            true => request.input(plan, written),
             false => plan.scratch(DType::F32, 1),
         };
         let h = plan.output("h", request.dtype, &[b, nh, s, dhhv]);
@@ -155,18 +227,27 @@ impl Slots {
 
 impl Family for Gated {
     fn name(&self) -> &'static str {
-        match (self.erases, self.backward) {
-            (true, true) => "gdn_fwbw",
-            (true, false) => "gdn_fw",
-            (false, true) => "linear_fwbw",
-            (false, false) => "linear_fw",
+        match (self.cell, self.backward) {
+            (Cell::Delta, true) => "gdn_fwbw",
+            (Cell::Delta, false) => "gdn_fw",
+            (Cell::Decay, true) => "linear_fwbw",
+            (Cell::Decay, false) => "linear_fw",
+            (Cell::Sigmoid, true) => "sigmoid_fwbw",
+            (Cell::Sigmoid, false) => "sigmoid_fw",
         }
     }
 
     fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
         let mut all = if self.backward { drawn_backward(problem) } else { drawn(problem) };
-        if !self.erases {
+        if self.cell != Cell::Delta {
             all.remove("beta");
+        }
+        if self.cell == Cell::Sigmoid {
+            let shape = all.remove("g").expect("drawn").shape;
+            for (name, mean, stream) in [("i", 0.0, 4), ("f", 3.0, 3)] {
+                let gate = problem.normal_around(mean, DType::F64, stream, &shape).values();
+                all.insert(name.to_owned(), Tensor::rounded(DType::F32, &shape, &gate));
+            }
         }
         all
     }
@@ -208,7 +289,7 @@ impl Family for Gated {
     /// written once, and of a backward pass there are twice as many.
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
-        let (operations, tensors) = match (self.erases, self.backward) {
+        let (operations, tensors) = match (self.cell == Cell::Delta, self.backward) {
             (true, false) => (7.0, 2.0),
             (true, true) => (25.0, 4.0),
             (false, false) => (5.0, 2.0),
@@ -226,7 +307,7 @@ impl Family for Gated {
     }
 
     fn checks(&self) -> &'static [VersionCheck] {
-        match (self.erases, self.backward) {
+        match (self.cell == Cell::Delta, self.backward) {
             (true, true) => backward_checks::CHECKS,
             (true, false) => checks::FORWARD,
             (false, true) => backward_checks::LINEAR_CHECKS,
@@ -299,9 +380,16 @@ fn of_inputs<R>(
     let (b, nkv) = (inputs["q"].shape[0], inputs["q"].shape[1]);
     let (nh, positions, hv) = (inputs["v"].shape[1], inputs["v"].shape[2], inputs["v"].shape[3]);
     let qk = inputs["q"].shape[3];
-    let [q, k, v, g] = ["q", "k", "v", "g"].map(|name| inputs[name].values());
-    let erases = info.takes("beta");
-    let beta = if erases { inputs["beta"].values() } else { vec![1.0; g.len()] };
+    let cell = Cell::of(info);
+    let [kept, written] = cell.gates();
+    let [q, k, v, mut g] = ["q", "k", "v", kept].map(|name| inputs[name].values());
+    let ones = || vec![1.0; g.len()];
+    let mut beta = inputs.get(written).map_or_else(ones, Tensor::values);
+    if cell == Cell::Sigmoid {
+        g.iter_mut().for_each(|f| *f = log_sigmoid(*f));
+        beta.iter_mut().for_each(|i| *i = log_sigmoid(*i).exp());
+    }
+    let erases = cell == Cell::Delta;
     let c0 = inputs.get("C0").map(Tensor::values);
     let scale = scale_of(info, options, qk);
     let sizes = Sizes { heads: b * nh, group: nh / nkv, positions, qk, hv, scale, erases };

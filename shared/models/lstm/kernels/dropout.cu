@@ -1,10 +1,10 @@
 // Dropout of what one layer hands to the next: an element is zero with probability p, and else
 // multiplied by 1 / (1 − p). Which elements depends on the seed, the step of training, the layer and
-// the element alone (random.cuh): the way back has the same ones, and nothing is kept.
+// the element alone (lab/philox.cuh): the way back has the same ones, and nothing is kept.
 //
 // Work split: a thread an element. A grid of ceil(N / 256) blocks.
+#include "lab/philox.cuh"
 #include "lab/progress.cuh"
-#include "random.cuh"
 #include "lab/scalar.cuh"
 
 using namespace lab;
@@ -20,6 +20,6 @@ __global__ void __launch_bounds__(THREADS)
     long long n = blockIdx.x * 1ll * THREADS + threadIdx.x;
     if (n >= N) return;
     unsigned long long at = (unsigned long long)layer << 48 | (unsigned long long)counts[TAKEN];
-    bool kept = philox(n, at, seed) >= threshold;
+    bool kept = philox(n, at, seed).v[0] >= threshold;
     to[n] = from_math<T>(kept ? to_math(from[n]) * factor : math_t<T>(0));
 }
