@@ -134,8 +134,9 @@ template <class T, int KEY, int GROUPS, int HEADS = 1> struct alignas(1024) Plac
 
 // Of two heads that share Q and K, with what the second one's gates say.
 template <class T, int KEY> struct PlaceOfTwo : Place<T, KEY, 2, 2> {
-    T more_alpha[PANEL * 2];
-    Gates more_gates;
+    // Said here: NVRTC begins a derived struct in the padding of its base, 8 bytes past a multiple of 16.
+    alignas(16) T more_alpha[PANEL * 2];
+    alignas(16) Gates more_gates;
 };
 template <class T, int KEY, int GROUPS, int HEADS> struct PlaceOf { using type = Place<T, KEY, GROUPS>; };
 template <class T, int KEY> struct PlaceOf<T, KEY, 2, 2> { using type = PlaceOfTwo<T, KEY>; };
