@@ -44,8 +44,8 @@ fn versions() -> Vec<(&'static dyn Version, Options)> {
     });
     all.map(|version| {
         let added = version.info().settings.iter().filter_map(|s| Some((s.name, s.adds?.0)));
-        // The gradient of a state is asked for where a state is given, which these problems have not.
-        let added = added.filter(|(name, _)| *name != "state_grad");
+        // The gradient of a state, or of weights, is asked for where they are given, which these problems have not.
+        let added = added.filter(|(name, _)| !["state_grad", "weight_grad"].contains(name));
         let texts: Vec<String> = added.map(|(name, value)| format!("{name}={value}")).collect();
         (version, Options::parse(&texts, version.info()).unwrap())
     })
