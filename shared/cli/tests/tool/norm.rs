@@ -57,12 +57,13 @@ fn least_seen(family: &str, dtype: &str) -> f64 {
     match (family.trim_end_matches("_packed"), dtype) {
         // The beginning of each sequence cancels, and these have more of them.
         ("attention_fwbw", "bf16") if family.ends_with("_packed") => 0.75,
-        ("vlstm_fwbw", "bf16") => 0.8,
-        ("vlstm_fwbw", "f16") => 0.92,
+        ("vlstm_fwbw" | "linear_fwbw" | "sigmoid_fwbw", "bf16") => 0.8,
+        ("vlstm_fwbw" | "sigmoid_fwbw", "f16") => 0.92,
         ("attention_fwbw", "bf16") => 0.8,
         ("attention", "bf16") => 0.93,
         // Of few elements.
         ("attention_step", "bf16") => 0.9,
+        ("linear_fw" | "sigmoid_fw", "f16" | "bf16") => 0.9,
         // What an element is rounded to is a part of its state's whole column.
         ("gdn_fw" | "gdn_fwbw", "bf16") => 0.85,
         _ => 0.96,
