@@ -359,13 +359,6 @@ impl Version for FusedDelta {
         Some(Preference::new(5).on_emulator(50))
     }
 
-    /// Not where [`RESIDENT`] has a block of 64 columns of V for each multiprocessor of an H200 at most. There, chunks one after the
-    /// other decide: of 8 heads of 4096 positions, 128 x 128, it takes 223 µs, and this one took 248.
-    fn is_chosen_for(&self, dims: &Dims) -> bool {
-        let [b, nh, _, _, _, dhhv] = gdn::sizes_of(dims);
-        b * nh * dhhv.div_ceil(PANEL) > 132
-    }
-
     fn sources(&self) -> Vec<&'static KernelSource> {
         vec![&kernels::V4_FUSED]
     }
