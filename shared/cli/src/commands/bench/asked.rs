@@ -134,8 +134,14 @@ mod tests {
         assert_eq!(takers(problems("B=8,NH=8,S=2048,DHQK=256,DHHV=512")), Some(1));
         assert_eq!(takers(problems("S=1024")), Some(4));
         // A whole one that is not: of all that take it, and of none but those.
-        assert_eq!(problems("B=1,NH=16,S=65536,DHQK=128,DHHV=256"), Some(vec![1, 1, 1, 0, 1, 0, 0]));
-        assert_eq!(problems("B=1,NH=16,S=65536,DHQK=192,DHHV=256"), Some(vec![0, 0, 0, 0, 1, 0, 0]));
+        assert_eq!(
+            problems("B=1,NH=16,S=65536,DHQK=128,DHHV=256"),
+            Some(vec![1, 1, 1, 0, 1, 0, 0])
+        );
+        assert_eq!(
+            problems("B=1,NH=16,S=65536,DHQK=192,DHHV=256"),
+            Some(vec![0, 0, 0, 0, 1, 0, 0])
+        );
         // Not a whole one; one that nobody takes.
         assert_eq!(problems("S=65536"), None);
         assert_eq!(problems("B=1,NH=16,S=65536,DHQK=512,DHHV=256"), None);
