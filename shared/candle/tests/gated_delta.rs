@@ -88,7 +88,8 @@ impl Problem {
         let own: Vec<Vec<f64>> = self.tensors.iter().map(|t| values(t)).collect();
         let c0 = self.state.as_ref().map(|state| values(state));
         let scale = options.scale.unwrap_or((qk as f64).powf(-0.5));
-        let sizes = Sizes { heads: b * nh, group: nh / nkv, positions, qk, hv, scale, erases: true };
+        let sizes =
+            Sizes { heads: b * nh, group: nh / nkv, positions, qk, hv, scale, erases: true };
         let [q, k, v, g, beta] = [0, 1, 2, 3, 4].map(|n: usize| own[n].as_slice());
         let x = Inputs { q, k, v, g, beta, c0: c0.as_deref() };
         let expected = forward(x, sizes);
