@@ -97,6 +97,7 @@ def test_no_form_is_left_out():
     held |= {"shared/python/tests/conftest.py", "shared/python/vlstm/_float64.py"}
     # States in float32, which `test_mlstm.py` holds; the logarithm of an input gate; equations in a text.
     others = {f"shared/python/vlstm/{name}.py" for name in ("_float32", "_sig", "_api")}
-    # The sLSTM, and the gated delta rule.
+    # The sLSTM, and the gated delta rule; linear attention, which has no normaliser.
     others |= {f"benches/peers/{name}.py" for name in ("slstm", "gdn")}
+    others |= {"shared/python/vlstm/_linear.py", "shared/python/tests/test_linear.py"}
     assert found - others - {str(pathlib.Path(__file__).relative_to(REPOSITORY))} == held
