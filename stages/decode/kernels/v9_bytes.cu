@@ -10,7 +10,8 @@
 // else all of them would ask the L2 cache for the same bytes of x at the same time.
 //
 // weight: N x K, or 2 N x K where it is gated; scale: one for each of its rows; x: R x K; planes: 2 x R x K; quantum: R; residual: R x N;
-// y: R x N, in parts (cell_of); the columns from p4 on may be gates. K is a multiple of 16; R at most ROWS.
+// y: R x N, in parts (cell_of); the columns from p4 on may be gates. K is a multiple of 16, at most 131,056, so
+// that sums fit 32 bits; R at most ROWS.
 #include "lab/ptx/compute_here.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/named_barrier.cuh"
@@ -36,6 +37,7 @@ template <class T, Norm NORM>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     rows_as_bytes(const T* x, const T* norm, const T* ogate, signed char* __restrict__ planes, float* quantum, int R, int K, int D, float eps) {
     constexpr int E = Pack<T>::N;
+    static_assert(E == 8, "two words of bytes a pack: of halves");
     DYNAMIC_SHARED(T, normed);
     int r = blockIdx.x;
     const T* z = x + 1ll * r * K;

@@ -16,10 +16,15 @@ struct Planes {
     quantum: Slot,
 }
 
+/// Columns whose sums of products of bytes, 2^14 each at most, fit 32 bits.
+pub(crate) const MOST_COLUMNS: usize = (1 << 17) - 16;
+
 impl FewRows<'_> {
-    /// Whether [`Way::Bytes`] takes so many rows of x, of halves, by W of int8.
-    pub(crate) fn takes_bytes(device: &Device, rows: usize) -> bool {
-        rows <= MOST_WIDE_ROWS && Way::Bytes.source().runs_on(&device.facts().arch)
+    /// Whether [`Way::Bytes`] takes so many rows of x and columns, of halves, by W of int8.
+    pub(crate) fn takes_bytes(device: &Device, [rows, k]: [usize; 2]) -> bool {
+        rows <= MOST_WIDE_ROWS
+            && k <= MOST_COLUMNS
+            && Way::Bytes.source().runs_on(&device.facts().arch)
     }
 
     /// Elements of shared memory that a block has for a row and for its norm.

@@ -518,6 +518,10 @@ fn what_does_not_fit_is_refused_by_name(device: &Device) {
         ),
         (FewRows { way: Some(Way::Bytes), ..right }, "W of few_rows: expected int8 by Bytes"),
         (
+            FewRows { k: 1 << 17, way: Some(Way::Bytes), ..right },
+            "K of few_rows: expected at most 131056 by Bytes, got 131072",
+        ),
+        (
             FewRows { x: long.part(4, 64), ..right },
             "first element of x of few_rows: expected a multiple of 8, got 4",
         ),

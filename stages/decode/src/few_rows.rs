@@ -4,6 +4,7 @@ use lab_device::{DType, Device, KernelSource};
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan, arguments};
 
+use crate::bytes::MOST_COLUMNS;
 use crate::kernels;
 
 /// The most rows that a version takes.
@@ -201,7 +202,7 @@ impl FewRows<'_> {
             _ if !by_mma => Way::Flight,
             // One row has the bits of two, so what takes one must take two.
             1..=2 if stays => Way::Columns,
-            _ if int8 && rows > 8 && Self::takes_bytes(device, rows) => Way::Bytes,
+            _ if int8 && rows > 8 && Self::takes_bytes(device, [rows, k]) => Way::Bytes,
             _ if rows > 8 && Self::takes_wgmma(device, rows) => Way::Wgmma,
             _ if rows > MANY && splits => Way::Split,
             _ => Way::Persistent,
@@ -353,6 +354,9 @@ impl FewRows<'_> {
         let way = way.unwrap_or_else(|| Self::usual_way(device, dtype, scale.is_some(), [rows, k]));
         if !k.is_multiple_of(16) || k == 0 {
             return Err(Error::bad(of("K"), "a multiple of 16", k));
+        }
+        if way == Way::Bytes && k > MOST_COLUMNS {
+            return Err(Error::bad(of("K"), format!("at most {MOST_COLUMNS} by Bytes"), k));
         }
         if !any || !(1..=way.most_rows()).contains(&rows) {
             return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
