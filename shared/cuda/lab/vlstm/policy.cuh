@@ -7,7 +7,7 @@
 //   Sigmoid       log sigmoid(f_t)    sigmoid(i_t)                    None         1
 //   Decay         g_t, given          w_t > 0, given, or 1
 //
-// Where no weight grows without bound nothing needs m: it is 0 everywhere. Without N nothing needs n.
+// Where no weight is an exponential of an input, nothing needs m: it is 0 everywhere. Without N nothing needs n.
 #pragma once
 #include "lab/gates.cuh"
 

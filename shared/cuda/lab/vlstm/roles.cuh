@@ -48,7 +48,7 @@ struct Anchors {
 
 // One lane for its warp, which has done with a place.
 template <int PLACES> __device__ __forceinline__ void leave(Ring<PLACES>& ring, Turn<PLACES> turn) {
-    __syncwarp();
+    __syncwarp();  // all lanes have read
     if (threadIdx.x % 32 == 0) ring.leave(turn);
 }
 
@@ -190,13 +190,13 @@ struct Walk {
                 places.wait_empty(turn);
                 if (threadIdx.x % 32 == 0)
                     place.template load<ALL>(q, k, v, sequence, first, value, &places.full[turn.place], 0, sharing);
-                __syncwarp();
+                __syncwarp();  // no lane's gates are stored before its place is claimed
             };
             behind = scan.template step<ALL>(place.gates, place.alpha, log2_scale, m_out, stores, first, claim);
             if constexpr (HEADS > 1)
                 second->template step<ALL, false>(place.more_gates, place.more_alpha, log2_scale, m_out, stores, first, [] {});
             fence_proxy_async_shared();  // wgmma reads α
-            __syncwarp();
+            __syncwarp();                // all lanes have stored and fenced
             if (threadIdx.x % 32 == 0) mbarrier_arrive(&places.full[turn.place]);
             for (int n = 0; n < SCANNERS; ++n) turn.advance();
         }

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// What the matrices are kept as; auto: what the model runs in
     #[arg(long, default_value = "auto")]
     weights: WeightName,
-    /// What the vLSTM's memory is kept in: bf16 halves the bytes of states, in runs of bf16
+    /// What the vLSTM's memory is kept in: bf16 halves its bytes, in runs of bf16
     #[arg(long, default_value = "f32")]
     states: StateName,
     /// Tokens of each sequence in a run

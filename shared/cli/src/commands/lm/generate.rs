@@ -34,13 +34,13 @@ pub(crate) struct Arguments {
     /// Below 1 the likely gets likelier; 0 takes the likeliest always
     #[arg(long, default_value_t = 0.8)]
     temperature: f64,
-    /// Only so many of the likeliest bytes; 0: all
+    /// Only so many of the likeliest tokens; 0: all
     #[arg(long, default_value_t = 0)]
     top_k: usize,
-    /// Only the likeliest bytes that have this probability together
+    /// Only the likeliest tokens that have this probability together
     #[arg(long, default_value_t = 1.0)]
     top_p: f64,
-    /// Bytes that came lately are less likely by this; 1: they are not
+    /// Tokens that came lately are less likely by this; 1: they are not
     #[arg(long, default_value_t = 1.0)]
     repetition: f64,
     /// Of the choices
