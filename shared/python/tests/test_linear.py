@@ -197,6 +197,24 @@ def test_the_plain_form_is_the_recurrence():
     assert relative_error(own.transpose(1, 2), expected) <= 1e-13 and relative_error(last, exact_last) <= 1e-13
 
 
+def test_gates_behind_shut_ones_in_float32(device):
+    """Sums of shut gates are large: the gates between them must not be rounded to their last digit."""
+    tensors = draw((1, 70, 2, 2, 16, 16), torch.float32, device, grad=True)
+    with torch.no_grad():
+        tensors[3][:, 3:60:6] = -torch.inf
+    exact = exact_copies(tensors)
+    (o, last), (expected, exact_last) = (vlstm.linear_attention(*t, output_final_state=True) for t in (tensors, exact))
+    assert relative_error(o, expected) <= 1e-6 and relative_error(last, exact_last) <= 1e-6
+    rows = [tensors[i].detach().transpose(1, 2) for i in (0, 1, 2, 3, 3)]
+    h, wanted = (vlstm.mlstm_sig(*given, normalize=False) for given in (rows, [t.double() for t in rows]))
+    assert relative_error(h, wanted) <= 1e-6
+    upstream = torch.randn_like(o)
+    o.backward(upstream)
+    expected.backward(upstream.double())
+    assert_gradients(tensors, exact, 4e-6)
+    assert not tensors[3].grad[:, 3:60:6].any()
+
+
 def test_sigmoid_gates_without_a_normaliser(device):
     """mLSTMsig as `mlstm_sig` has it."""
     generator = torch.Generator().manual_seed(3)

@@ -120,12 +120,13 @@ def plain(q, k, v, g, w, state, scale):
     rows = []
     for first in range(0, q.shape[2], _CHUNK):
         x, y, z, gate = (t[:, :, first : first + _CHUNK] for t in (q, k, v, g))
-        kept = gate.clamp(min=_SHUT).cumsum(-1)
+        # In float64: in float32 one ulp behind a shut gate would be 0.008.
+        kept = gate.clamp(min=_SHUT).double().cumsum(-1)
         later = torch.ones(kept.shape[-1], kept.shape[-1], dtype=torch.bool, device=q.device).triu(1)
-        decay = (kept.unsqueeze(-1) - kept.unsqueeze(-2)).masked_fill(later, -torch.inf).exp()
-        rows.append((x @ y.mT * decay) @ z + (x * kept.exp().unsqueeze(-1)) @ state)
-        left = (kept[..., -1:] - kept).exp().unsqueeze(-1)
-        state = kept[..., -1, None, None].exp() * state + (y * left).mT @ z
+        decay = (kept.unsqueeze(-1) - kept.unsqueeze(-2)).masked_fill(later, -torch.inf).to(g.dtype).exp()
+        since, left = kept.to(g.dtype).exp(), (kept[..., -1:] - kept).to(g.dtype).exp().unsqueeze(-1)
+        rows.append((x @ y.mT * decay) @ z + (x * since.unsqueeze(-1)) @ state)
+        state = since[..., -1, None, None] * state + (y * left).mT @ z
     return torch.cat(rows, 2), state
 
 
