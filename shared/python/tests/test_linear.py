@@ -106,7 +106,7 @@ def test_weights_gates_and_other_orders(device):
     q, k, v, g = draw(shape, torch.bfloat16, device)
     w = torch.rand(g.shape, generator=torch.Generator().manual_seed(2)).to(device).requires_grad_()
     state = draw_state(shape, device)
-    o, last = vlstm.linear_attention(q, k, v, g, w, 1.0, state.mT.contiguous(), True, state_v_first=True)
+    o, last = vlstm.linear_attention(q, k, v, g, None, 1.0, state.mT.contiguous(), True, w=w, state_v_first=True)
     exact_w = w.detach().double().requires_grad_()
     expected, exact_last = recurrence(q, k, v, g, exact_w, state, 1.0)
     assert relative_error(o, expected) <= 8e-3 and relative_error(last.mT, exact_last) <= 8e-3
@@ -114,11 +114,11 @@ def test_weights_gates_and_other_orders(device):
     o.backward(upstream)
     expected.backward(upstream.double())
     assert relative_error(w.grad, exact_w.grad) <= 1.2e-2
-    turned = [t.transpose(1, 2) for t in (q, k, v, g, w)]
-    again, _ = vlstm.linear_attention(*turned, 1.0, state, head_first=True)
+    *turned, turned_w = (t.transpose(1, 2) for t in (q, k, v, g, w))
+    again, _ = vlstm.linear_attention(*turned, None, 1.0, state, w=turned_w, head_first=True)
     assert torch.equal(again.transpose(1, 2), o)
     gamma = torch.tensor([-0.1, -0.01], device=device)
-    of_head, _ = vlstm.linear_attention(q, k, v, g_gamma=gamma)
+    of_head, _ = vlstm.linear_attention(q, k, v, None, gamma)
     assert torch.equal(of_head, vlstm.linear_attention(q, k, v, gamma.expand(2, 70, 2))[0])
     assert torch.equal(vlstm.linear_attention(q, k, v)[0], vlstm.linear_attention(q, k, v, torch.zeros_like(g))[0])
     assert torch.equal(vlstm.linear_attention(q, k, v, g, None, -0.5)[0], -vlstm.linear_attention(q, k, v, g, None, 0.5)[0])
@@ -135,7 +135,7 @@ def test_float64_and_its_gradients():
     inputs = exact_copies([*draw((1, 6, 1, 2, 5, 3), torch.float64, "cpu"), state])
     w = torch.rand(1, 6, 2, dtype=torch.float64, requires_grad=True)
     given = [*inputs[:4], w, inputs[4]]
-    assert torch.autograd.gradcheck(lambda *t: vlstm.linear_attention(*t[:5], None, t[5], True), given)
+    assert torch.autograd.gradcheck(lambda *t: vlstm.linear_attention(*t[:4], None, None, t[5], True, w=t[4]), given)
 
 
 def test_one_compiled_graph_for_all_lengths(device):
@@ -190,11 +190,58 @@ def test_what_is_refused(kind, changed, message):
         vlstm.linear_attention(**given)
 
 
+def call_linear(q, k, v, g):
+    return vlstm.linear_attention(q, k, v, g, head_first=True)[0]
+
+
+def call_sigmoid(q, k, v, f):
+    return vlstm.mlstm_sig(q, k, v, f, f, normalize=False)
+
+
+@pytest.mark.parametrize("function, name", [(call_linear, "linear_attention"), (call_sigmoid, "mlstm_sig")])
+def test_what_has_no_derivative_is_refused_by_the_name_of_the_function(function, name, device):
+    tensors = [t.transpose(1, 2) for t in draw((1, 20, 2, 2, 16, 16), torch.bfloat16, device)]
+    tangents = f"vlstm.{name}: expected tensors without tangents"
+    with pytest.raises(NotImplementedError, match=tangents):
+        torch.func.jvp(function, tuple(tensors), tuple(tensors))
+
+    def loss(*given):
+        return function(*given).float().square().sum()
+
+    with pytest.raises(NotImplementedError, match=tangents):
+        torch.func.hessian(loss)(*tensors)
+    twice = f"vlstm.{name}: expected to be differentiated once"
+    inputs = [t.clone().requires_grad_() for t in tensors]
+    (first,) = torch.autograd.grad(loss(*inputs), inputs[:1], create_graph=True)
+    with pytest.raises(NotImplementedError, match=twice):
+        first.sum().backward()
+    with pytest.raises(NotImplementedError, match=twice):
+        torch.func.grad(lambda *given: torch.func.grad(loss)(*given).float().sum())(*tensors)
+
+
 def test_the_plain_form_is_the_recurrence():
     tensors = draw((2, 150, 2, 4, 8, 6), torch.float64, "cpu")
     own, last = _linear.plain(*(t.transpose(1, 2) for t in tensors), None, None, None)
     expected, exact_last = recurrence(*tensors)
     assert relative_error(own.transpose(1, 2), expected) <= 1e-13 and relative_error(last, exact_last) <= 1e-13
+
+
+def test_gates_behind_shut_ones_in_float32(device):
+    """Sums of shut gates are large: the gates between them must not be rounded to their last digit."""
+    tensors = draw((1, 70, 2, 2, 16, 16), torch.float32, device, grad=True)
+    with torch.no_grad():
+        tensors[3][:, 3:60:6] = -torch.inf
+    exact = exact_copies(tensors)
+    (o, last), (expected, exact_last) = (vlstm.linear_attention(*t, output_final_state=True) for t in (tensors, exact))
+    assert relative_error(o, expected) <= 1e-6 and relative_error(last, exact_last) <= 1e-6
+    rows = [tensors[i].detach().transpose(1, 2) for i in (0, 1, 2, 3, 3)]
+    h, wanted = (vlstm.mlstm_sig(*given, normalize=False) for given in (rows, [t.double() for t in rows]))
+    assert relative_error(h, wanted) <= 1e-6
+    upstream = torch.randn_like(o)
+    o.backward(upstream)
+    expected.backward(upstream.double())
+    assert_gradients(tensors, exact, 4e-6)
+    assert not tensors[3].grad[:, 3:60:6].any()
 
 
 def test_sigmoid_gates_without_a_normaliser(device):
@@ -214,3 +261,38 @@ def test_sigmoid_gates_without_a_normaliser(device):
     assert_gradients([q, k, v, i, f], exact, 1.2e-2, ("q", "k", "v", "i", "f"))
     with pytest.raises(ValueError, match="n_initial: expected None with normalize=False, got Tensor"):
         vlstm.mlstm_sig(q, k, v, i, f, state, state[..., 0], normalize=False)
+
+
+WRONG_SIGMOID = [
+    (ValueError, {"q": lambda t: t[0]}, r"q: expected shape \(B, NH, S, DHQK\), got \(2, 20, 16\)"),
+    (ValueError, {"v": lambda t: t[..., 0]}, r"v: expected shape \(B, NH, S, DHHV\), got \(1, 2, 20\)"),
+    (ValueError, {"i": lambda t: t[..., 1:]}, r"i: expected shape \(1, 2, 20\), got \(1, 2, 19\)"),
+    (ValueError, {"c_initial": lambda t: t.mT}, r"c_initial: expected shape \(1, 2, 16, 32\), got \(1, 2, 32, 16\)"),
+    (TypeError, {"c_initial": 0.0}, "c_initial: expected a torch.Tensor, got float"),
+    (ValueError, {"m_initial": torch.zeros(1, 2)}, "m_initial: expected None with normalize=False, got Tensor"),
+    (TypeError, {"eps": "0"}, "eps: expected a number, got str"),
+    (ValueError, {"eps": -3}, "eps: expected a number that is not negative, and finite, got -3"),
+    (ValueError, {"chunk_size": "x"}, "chunk_size: expected None or a positive int, got 'x'"),
+    (ValueError, {"normalizer_grad": "nonsense"}, "normalizer_grad: expected 'constant' or 'exact', got 'nonsense'"),
+    (TypeError, {"autocast_kernel_dtype": torch.int8}, "autocast_kernel_dtype: expected None, torch.float32 .* got torch.int8"),
+    (TypeError, {"dtype_state": torch.bfloat16}, "dtype_state: expected torch.float32 with normalize=False, got torch.bfloat16"),
+    (TypeError, {"version": None}, "version: expected a str, got NoneType"),
+    (NotImplementedError, {"cu_seqlens": torch.tensor([0, 20])}, "cu_seqlens: expected None, as no kernel of mLSTMsig"),
+]
+
+
+@pytest.mark.parametrize("kind, changed, message", WRONG_SIGMOID, ids=lambda w: next(iter(w)) if isinstance(w, dict) else "")
+def test_what_sigmoid_gates_without_a_normaliser_refuse(kind, changed, message):
+    q, k, v, f = (t.transpose(1, 2) for t in draw((1, 20, 2, 2, 16, 32), torch.bfloat16, "cpu"))
+    given = {"q": q, "k": k, "v": v, "i": f, "f": f, "c_initial": draw_state((1, 20, 2, 2, 16, 32), "cpu")}
+    for name, change in changed.items():
+        given[name] = change(given[name]) if callable(change) else change
+    with pytest.raises(kind, match=message):
+        vlstm.mlstm_sig(**given, normalize=False)
+
+
+def test_the_type_under_an_autocast_without_a_normaliser(device):
+    q, k, v, f = (t.transpose(1, 2) for t in draw((1, 20, 2, 2, 16, 16), torch.float32, device))
+    with torch.autocast(device, torch.bfloat16):
+        own, named = (vlstm.mlstm_sig(q, k, v, f, f, autocast_kernel_dtype=d, normalize=False) for d in (None, torch.float16))
+    assert own.dtype == torch.bfloat16 and named.dtype == torch.float16

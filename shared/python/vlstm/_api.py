@@ -352,6 +352,11 @@ def _check_scalars(eps, chunk_size, version):
         raise TypeError(f"version: expected a str, got {type(version).__name__}")
 
 
+def _check_cast(autocast_kernel_dtype):
+    if autocast_kernel_dtype is not None and autocast_kernel_dtype not in _FLOATS:
+        raise TypeError(f"autocast_kernel_dtype: expected None, {_either(_FLOATS)}, got {autocast_kernel_dtype}")
+
+
 # What `_checked` has found to be right, by types, shapes and devices: a loop calls with the same again and again.
 _known = set()
 
@@ -390,8 +395,7 @@ def _checked(q, k, v, i, f, c, n, m, cu_seqlens, autocast_kernel_dtype):
             _note(key)
     if c is not None:
         c, n, m = c.float(), n.float(), m.reshape(c.shape[:2]).float()
-    if autocast_kernel_dtype is not None and autocast_kernel_dtype not in _FLOATS:
-        raise TypeError(f"autocast_kernel_dtype: expected None, {_either(_FLOATS)}, got {autocast_kernel_dtype}")
+    _check_cast(autocast_kernel_dtype)
     kind = q.device.type
     if not q.is_meta and torch.is_autocast_enabled(kind):
         cast = autocast_kernel_dtype or torch.get_autocast_dtype(kind)

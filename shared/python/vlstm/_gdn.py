@@ -207,11 +207,12 @@ def _length_one(x):
     return (exact * (exact.square().sum(-1, keepdim=True) + 1e-6).rsqrt()).to(x.dtype)
 
 
-def _prepared(q, k, v, use_qk_l2norm):
-    """q, k and v as the kernels take them: of one type, that of an autocast, and of length one where that is asked for."""
+def _prepared(q, k, v, use_qk_l2norm, cast=None):
+    """q, k and v as the kernels take them: of one type, under an autocast `cast` or the autocast's, and of length one where that is
+    asked for."""
     kind = q.device.type
     if q.dtype != torch.float64 and not q.is_meta and torch.is_autocast_enabled(kind):
-        q, k, v = (t.to(torch.get_autocast_dtype(kind)) for t in (q, k, v))
+        q, k, v = (t.to(cast or torch.get_autocast_dtype(kind)) for t in (q, k, v))
     _api._check_same_type(q, k, v)
     return (_length_one(q), _length_one(k), v) if use_qk_l2norm else (q, k, v)
 
@@ -261,12 +262,18 @@ def _check(*arguments):
         _api._note(key)
 
 
-def _check_all(q, k, v, g, beta, state, head_first, state_v_first, name_of_weight="beta", name_of_decay="g"):
-    named = {"q": q, "k": k, "v": v, name_of_decay: g, name_of_weight: beta, "initial_state": state}
+# The axes of q and of v: as flash-linear-attention names them, and with heads first.
+_AXES = ("B, T, H, K", "B, T, HV, V"), ("B, H, T, K", "B, HV, T, V")
+
+
+def _check_all(q, k, v, g, beta, state, head_first, state_v_first, names=("g", "beta", "initial_state"), axes=None):
+    """`names` are those of the decay, of the weight and of the state."""
+    name_of_decay, name_of_weight, name_of_state = names
+    named = {"q": q, "k": k, "v": v, name_of_decay: g, name_of_weight: beta, name_of_state: state}
     for name, tensor in named.items():
-        if name != "initial_state" or tensor is not None:
+        if name != name_of_state or tensor is not None:
             _api._check_tensor(name, tensor, q, _FLOATS)
-    axes = ("B, H, T, K", "B, HV, T, V") if head_first else ("B, T, H, K", "B, T, HV, V")
+    axes = axes or _AXES[bool(head_first)]
     of_q, of_v = _api._shape_of("q", q, axes[0]), _api._shape_of("v", v, axes[1])
     heads, positions = (1, 2) if head_first else (2, 1)
     _api._check_shape("k", k, of_q)
@@ -274,12 +281,13 @@ def _check_all(q, k, v, g, beta, state, head_first, state_v_first, name_of_weigh
     expected[heads] = of_v[heads]
     _api._check_shape("v", v, tuple(expected))
     if of_q[heads] == 0 or of_v[heads] % of_q[heads]:
-        raise ValueError(f"v: expected a multiple of H = {of_q[heads]} heads, got HV = {of_v[heads]}")
+        of_heads = [each.split(", ")[heads] for each in axes]
+        raise ValueError(f"v: expected a multiple of {of_heads[0]} = {of_q[heads]} heads, got {of_heads[1]} = {of_v[heads]}")
     for name, gate in ((name_of_decay, g), (name_of_weight, beta)):
         _api._check_shape(name, gate, tuple(expected[:3]))
     if state is not None:
         columns = (of_v[3], of_q[3]) if state_v_first else (of_q[3], of_v[3])
-        _api._check_shape("initial_state", state, (of_q[0], of_v[heads], *columns))
+        _api._check_shape(name_of_state, state, (of_q[0], of_v[heads], *columns))
 
 
 def _checked_scale(scale, version):

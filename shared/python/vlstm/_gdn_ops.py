@@ -21,6 +21,7 @@ _TAGS = (torch.Tag.pt2_compliant_tag,)
 _INPUTS = "Tensor q, Tensor k, Tensor v, Tensor g, Tensor? beta, Tensor? c"
 _SETTINGS = "bool last_state, float? scale, str cell, str version"
 _GATES = {"delta": ("g", "beta"), "linear": ("g", "w"), "sigmoid": ("f", "i")}
+_FUNCTIONS = {"delta": "gated_delta_rule", "linear": "linear_attention", "sigmoid": "mlstm_sig"}
 _library.define(f"gated_delta({_INPUTS}, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 _library.define(
     f"gated_delta_backward(Tensor? dh, Tensor? dc, {_INPUTS}, {_SETTINGS})"
@@ -141,14 +142,25 @@ def _of_what_went_in(gradients, saved):
 torch.library.register_autograd("vlstm::gated_delta", _gradients, setup_context=_save, lib=_library)
 
 
+def _save_settings(ctx, inputs, output):
+    ctx.settings = inputs[-4:]
+
+
 def _refuse_double_backward(ctx, *_):
     raise NotImplementedError(
-        "vlstm.gated_delta_rule: expected to be differentiated once, got a gradient of its gradient (double backward), which "
+        f"vlstm.{_function_of(ctx)}: expected to be differentiated once, got a gradient of its gradient (double backward), which "
         "it does not have"
     )
 
 
-torch.library.register_autograd("vlstm::gated_delta_backward", _refuse_double_backward, lib=_library)
+def _function_of(ctx):
+    _, _, cell, _ = ctx.settings
+    return _FUNCTIONS[cell]
+
+
+torch.library.register_autograd(
+    "vlstm::gated_delta_backward", _refuse_double_backward, setup_context=_save_settings, lib=_library
+)
 
 
 # ---- step ----------------------------------------------------------------------------------------
@@ -186,7 +198,7 @@ class _Transformed(torch.autograd.Function):
 
     setup_context = staticmethod(_save)
     backward = staticmethod(_gradients)
-    jvp = staticmethod(lambda ctx, *_: _ops.has_no_tangents("gated_delta_rule"))
+    jvp = staticmethod(lambda ctx, *_: _ops.has_no_tangents(_function_of(ctx)))
 
 
 class _TransformedBackward(torch.autograd.Function):
@@ -198,12 +210,9 @@ class _TransformedBackward(torch.autograd.Function):
     def forward(*inputs):
         return torch.ops.vlstm.gated_delta_backward(*inputs)
 
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
+    setup_context = staticmethod(_save_settings)
     backward = staticmethod(_refuse_double_backward)
-    jvp = staticmethod(lambda ctx, *_: _ops.has_no_tangents("gated_delta_rule"))
+    jvp = staticmethod(lambda ctx, *_: _ops.has_no_tangents(_function_of(ctx)))
 
 
 class _Differentiable(torch.autograd.Function):
@@ -229,7 +238,7 @@ def gated_delta(tensors, settings):
     if _ops.is_plain(tensors):
         h, last = _Differentiable.apply(*tensors, *settings) if differentiable else forward(*tensors, *settings)
     else:
-        _ops.refuse_tangents("gated_delta_rule", tensors)
+        _ops.refuse_tangents(_FUNCTIONS[settings[2]], tensors)
         transformed = differentiable and not torch.compiler.is_compiling() and _ops.is_under_transform()
         h, last = (_Transformed.apply if transformed else torch.ops.vlstm.gated_delta)(*tensors, *settings)
     return h, last if settings[0] else None

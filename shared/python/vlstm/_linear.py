@@ -16,14 +16,14 @@ def linear_attention(
     k,
     v,
     g=None,
-    w=None,
+    g_gamma=None,
     scale=None,
     initial_state=None,
     output_final_state=False,
     cu_seqlens=None,
     head_first=False,
     *,
-    g_gamma=None,
+    w=None,
     state_v_first=False,
     version="auto",
 ):
@@ -38,24 +38,25 @@ def linear_attention(
     v = x, w = dt, g = dt A and scale = 1. Source: Yang et al. 2024, arXiv 2312.06635; Dao and Gu 2024, arXiv 2405.21060.
 
     The kernels have heads before positions: inputs and outputs are copied from one order to the other, unless `head_first` is
-    given. Only q, k, v, g and the state are kept for the backward pass, which makes the forward pass once more.
+    given. In float16 and bfloat16 only q, k, v, g, w and the state are kept for the backward pass, which makes the forward pass once
+    more; float32 and float64 keep what PyTorch's operations keep.
 
     Args:
         q, k: queries and keys (B, T, H, K), in float16 or bfloat16, K a multiple of 16 up to 128. Under `torch.autocast` q, k and v
             are cast to its type. In float32 and float64 no kernel runs: PyTorch's own operations go from chunk to chunk, of any K and
             V.
-        v: values (B, T, HV, V), of the same type, V a multiple of 16 up to 256. HV is a multiple of H: head a of v reads head
-            a // (HV // H) of q and k.
+        v: values (B, T, HV, V), of the same type, V a multiple of 16 up to 1024, where a gradient is needed up to 256. HV is a
+            multiple of H: head a of v reads head a // (HV // H) of q and k.
         g: the logarithm of what a position keeps of the state, (B, T, HV), not above 0; None keeps all. The kernels take it in
             float32; other types are converted.
-        w: the weight of what a position writes, (B, T, HV), above 0; None is 1. It may be 0, but then its gradient comes out as 0.
-            Of the type of g.
+        g_gamma: in place of g, the logarithm of what every position of a head keeps, (HV,).
         scale: the factor of q, by default 1 / sqrt(K).
         initial_state: the state before the first position, (B, HV, K, V). Kept in float32, of q in float64 in float64.
         output_final_state: whether the state behind the last position is returned, too.
         cu_seqlens: None. No kernel takes packed sequences.
         head_first: whether tensors have heads before positions, (B, H, T, K), (B, HV, T, V) and (B, HV, T).
-        g_gamma: in place of g, the logarithm of what every position of a head keeps, (HV,).
+        w: the weight of what a position writes, (B, T, HV), above 0; None is 1. It may be 0, but then its gradient comes out as 0.
+            Of the type of g.
         state_v_first: whether states are (B, HV, V, K).
         version: `auto`, or the names of a forward version, of a backward version, or of both with a comma between, of those that
             `versions` lists under `linear` and `linear_gradients`.
@@ -65,12 +66,12 @@ def linear_attention(
 
     Raises:
         TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that no version
-        takes; NotImplementedError: with `cu_seqlens`, or if it is differentiated twice.
+        takes; NotImplementedError: with `cu_seqlens`, or, in float16 and bfloat16, if it is differentiated twice.
     """
     _gdn._refuse_packed(cu_seqlens, "linear attention")
     gate = _gate(q, v, g, g_gamma, head_first)
     weight = gate if w is None else w
-    _gdn._check(q, k, v, gate, weight, initial_state, head_first, state_v_first, "w")
+    _gdn._check(q, k, v, gate, weight, initial_state, head_first, state_v_first, ("g", "w", "initial_state"))
     scale = _gdn._checked_scale(scale, version)
     q, k, v = _gdn._prepared(q, k, v, False)
     if scale is not None and scale < 0:
@@ -93,12 +94,12 @@ def linear_attention(
     return o, last.mT.contiguous() if state_v_first else last
 
 
-def sigmoid_attention(q, k, v, i, f, state, output_final_state, cu_seqlens, version):
-    """h and the last state, or None, of `vlstm.mlstm_sig` without a normaliser: heads before positions."""
+def sigmoid_attention(q, k, v, i, f, state, output_final_state, cu_seqlens, version, cast):
+    """h and the last state, or None, of `vlstm.mlstm_sig` without a normaliser: heads before positions. `cast` is the type under an autocast, or
+    None."""
     _gdn._refuse_packed(cu_seqlens, "mLSTMsig without a normaliser")
-    _gdn._check(q, k, v, f, i, state, True, False, "i", "f")
-    _gdn._checked_scale(None, version)
-    q, k, v = _gdn._prepared(q, k, v, False)
+    _gdn._check(q, k, v, f, i, state, True, False, ("f", "i", "c_initial"), ("B, NH, S, DHQK", "B, NH, S, DHHV"))
+    q, k, v = _gdn._prepared(q, k, v, False, cast)
     of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
     tensors = [q, k, v, *(None if t is None else t.to(of_state) for t in (f, i, state))]
     if q.shape[0] == 0 or q.shape[2] == 0:
@@ -120,12 +121,13 @@ def plain(q, k, v, g, w, state, scale):
     rows = []
     for first in range(0, q.shape[2], _CHUNK):
         x, y, z, gate = (t[:, :, first : first + _CHUNK] for t in (q, k, v, g))
-        kept = gate.clamp(min=_SHUT).cumsum(-1)
+        # In float64: in float32 one ulp behind a shut gate would be 0.008.
+        kept = gate.clamp(min=_SHUT).double().cumsum(-1)
         later = torch.ones(kept.shape[-1], kept.shape[-1], dtype=torch.bool, device=q.device).triu(1)
-        decay = (kept.unsqueeze(-1) - kept.unsqueeze(-2)).masked_fill(later, -torch.inf).exp()
-        rows.append((x @ y.mT * decay) @ z + (x * kept.exp().unsqueeze(-1)) @ state)
-        left = (kept[..., -1:] - kept).exp().unsqueeze(-1)
-        state = kept[..., -1, None, None].exp() * state + (y * left).mT @ z
+        decay = (kept.unsqueeze(-1) - kept.unsqueeze(-2)).masked_fill(later, -torch.inf).to(g.dtype).exp()
+        since, left = kept.to(g.dtype).exp(), (kept[..., -1:] - kept).to(g.dtype).exp().unsqueeze(-1)
+        rows.append((x @ y.mT * decay) @ z + (x * since.unsqueeze(-1)) @ state)
+        state = since[..., -1, None, None] * state + (y * left).mT @ z
     return torch.cat(rows, 2), state
 
 

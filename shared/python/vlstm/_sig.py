@@ -29,8 +29,9 @@ def mlstm_sig(
         c_initial, n_initial, m_initial: the state before the first position, as this function returns it. One that carries no
             factor, such as mlstm_kernels', has m = 0.
         normalizer_grad: `exact` is the gradient of h as it stands; `constant` holds the normaliser constant, as mlstm_kernels does.
-        normalize: whether h is divided by a normaliser. Without one `n_initial` and `m_initial` are None, and eps and
-            normalizer_grad have nothing to say.
+        normalize: whether h is divided by a normaliser. Without one there is no step, and these are refused: `n_initial`,
+            `m_initial`, `cu_seqlens`, and any `dtype_state` but float32 (float64 for q in float64, too). eps, chunk_size and
+            normalizer_grad are checked and have no effect.
         All others: as of `mlstm`.
 
     Returns:
@@ -43,7 +44,16 @@ def mlstm_sig(
         for name, state in (("n_initial", n_initial), ("m_initial", m_initial)):
             if state is not None:
                 raise ValueError(f"{name}: expected None with normalize=False, got {type(state).__name__}")
-        h, c = _linear.sigmoid_attention(q, k, v, i, f, c_initial, return_last_states, cu_seqlens, version)
+        _api._one_of("normalizer_grad", normalizer_grad, _api._GRADIENTS)
+        _api._check_scalars(eps, chunk_size, version)
+        _api._check_cast(autocast_kernel_dtype)
+        in_float64 = isinstance(q, torch.Tensor) and q.dtype == torch.float64
+        states = (torch.float32, torch.float64) if in_float64 else (torch.float32,)
+        if dtype_state not in states:
+            raise TypeError(f"dtype_state: expected {_api._either(states)} with normalize=False, got {dtype_state}")
+        h, c = _linear.sigmoid_attention(
+            q, k, v, i, f, c_initial, return_last_states, cu_seqlens, version, autocast_kernel_dtype
+        )
         return (h, c) if return_last_states else h
     return _api.mlstm(
         q, k, v, _logarithm(i), f, c_initial, n_initial, m_initial, return_last_states, eps, chunk_size, autocast_kernel_dtype,
