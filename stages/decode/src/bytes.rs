@@ -4,7 +4,7 @@ use lab_device::{DType, Device};
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Operand, Plan, Tiling, arguments};
 
-use crate::few_rows::{FewRows, MOST_WIDE_ROWS, Norm, Way};
+use crate::few_rows::{FewRows, MOST_COLUMNS, MOST_WIDE_ROWS, Norm, Way};
 use crate::wgmma::{Tiles, multiprocessors};
 
 /// x as two planes of bytes, and what a unit of each row stands for.
@@ -15,9 +15,6 @@ struct Planes {
     /// f32 \[R\].
     quantum: Slot,
 }
-
-/// Columns whose sums of products of bytes, 2^14 each at most, fit 32 bits.
-pub(crate) const MOST_COLUMNS: usize = (1 << 17) - 16;
 
 impl FewRows<'_> {
     /// Whether [`Way::Bytes`] takes so many rows of x and columns, of halves, by W of int8.

@@ -4,7 +4,6 @@ use lab_device::{DType, Device, KernelSource};
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan, arguments};
 
-use crate::bytes::MOST_COLUMNS;
 use crate::kernels;
 
 /// The most rows that a version takes.
@@ -12,6 +11,9 @@ pub const MOST_ROWS: usize = 64;
 
 /// The most rows of [`Way::Wgmma`].
 pub(crate) const MOST_WIDE_ROWS: usize = 128;
+
+/// Columns of [`Way::Bytes`], whose sums of products of bytes, 2^14 each at most, fit 32 bits.
+pub(crate) const MOST_COLUMNS: usize = (1 << 17) - 16;
 
 /// How it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
