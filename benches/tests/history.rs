@@ -68,6 +68,13 @@ fn the_figures_of_the_readme_stand_in_records() {
             graph,
         ),
         (
+            "20261130T164007Z",
+            "DHQK=128,NH=32,NKV=32,S=4096",
+            "bf16",
+            ["v4_fused", "fla_chunk"],
+            graph,
+        ),
+        (
             "20261129T182542Z",
             "B=8,D=128,NH=16,NKV=16,S=2048",
             "bf16",
