@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     constexpr int ASKS = MULTIPLIERS<GROUPS>;  // the thread that asks: the first behind those that multiply
     DYNAMIC_TILES(unsigned char, places);
     __shared__ Ring<PLACES> ring;
+    __shared__ Factors<W, ROWS, GROUPS> factors;
     auto cluster = cooperative_groups::this_cluster();
     int parts = cluster.num_blocks(), rank = cluster.block_rank(), tile = blockIdx.x / parts;
     int steps = (K + Step::DEEP - 1) / Step::DEEP, first = steps * rank / parts, count = steps * (rank + 1) / parts - first;
@@ -67,6 +68,7 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     } else if (threadIdx.x < ASKS) {
         float sum[ROWS / 2];
         Turn<PLACES> last;
+        factors.bring(scale, tile, N, gated);
         for (int s = 0; s < count; ++s, turn.advance()) {
             ring.wait_full(turn);
             step().multiply(sum, s > 0);
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     else cluster.sync();
     if (threadIdx.x < ASKS) {
         Columns<T> to{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4};
-        sums.template end<W>(to, tile, scale, has_residual ? residual : nullptr, gated);
+        sums.end(to, tile, factors, has_residual ? residual : nullptr, gated);
     }
     if (parts > 1) cluster.sync();  // nobody ends while others may read his sums
 }

@@ -75,6 +75,43 @@ template <class T, class W, int ROWS, int GROUPS> struct Step {
     }
 };
 
+// What sums are multiplied with: the scale of each row of W of a tile, where W is of int8, and of each row of x, where it has one. They are
+// far away, so they come to shared memory while the products are made.
+template <class W, int ROWS, int GROUPS> struct Factors {
+    static constexpr int M = 64 * GROUPS;
+    float of_weight[is_int8<W> ? M : 1], of_x[is_int8<W> ? ROWS : 1];
+
+    // All threads that multiply; the scales of weights are nobody's result.
+    __device__ __forceinline__ void bring(const float* scale, int tile, int N, int gated) {
+        if constexpr (is_int8<W>) {
+            int i = threadIdx.x;
+            if (i < ROWS) of_x[i] = 1.0f;
+            if (i >= M) return;
+            int n = gated ? tile * (M / 2) + i % (M / 2) : tile * M + i;
+            of_weight[i] = n < N ? scale[gated && i >= M / 2 ? N + n : n] : 0.0f;
+        }
+    }
+    __device__ __forceinline__ float at(int r, int i) const {
+        if constexpr (is_int8<W>) return of_x[r] * of_weight[i];
+        else return 1.0f;
+    }
+};
+
+// Four neighbours, or as many of them as there are: by one load where they lie well.
+template <class T> __device__ __forceinline__ void load_four(float (&v)[4], const T* from, int there) {
+    T four[4] = {};
+    if (there >= 4 && reinterpret_cast<size_t>(from) % 8 == 0) {
+        uint2 raw = *reinterpret_cast<const uint2*>(from);
+        memcpy(static_cast<void*>(four), &raw, 8);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (i < there) four[i] = from[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = to_math(four[i]);
+}
+
 // The sums of a tile, those of each block of the cluster in its own shared memory: of each row of x its M rows of W. Rows are 4 banks
 // apart, so that the lanes of a fragment store to all banks.
 template <int ROWS, int GROUPS> struct TileSums {
@@ -99,31 +136,26 @@ template <int ROWS, int GROUPS> struct TileSums {
         return sum;
     }
 
-    // This block's share of the tile's cells of y, four neighbours a thread. Where rows of x have a factor, it is quantum.
+    // This block's share of the tile's cells of y, four neighbours a thread.
     template <class W, class T>
-    __device__ __forceinline__ void end(const Columns<T>& to, int tile, const float* scale, const T* residual, int gated,
-                                        const float* quantum = nullptr) const {
+    __device__ __forceinline__ void end(const Columns<T>& to, int tile, const Factors<W, ROWS, GROUPS>& factors, const T* residual,
+                                        int gated) const {
         constexpr int THREADS = MULTIPLIERS<GROUPS>;
         int wide = gated ? M / 2 : M, parts = cluster.num_blocks();
+#pragma unroll 2
         for (int e = cluster.block_rank() * THREADS + threadIdx.x; e < to.R * wide / 4; e += parts * THREADS) {
             int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = tile * wide + i;
             if (n >= to.N) continue;
             // What comes from far is asked for before the sums of other blocks.
-            float of_row = quantum ? quantum[r] : 1.0f, factor[4], of_up[4], add[4];
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
-                int own = min(n + c, to.N - 1);
-                factor[c] = of_row * scale_of<W>(scale, own);
-                of_up[c] = gated ? of_row * scale_of<W>(scale, to.N + own) : 0.0f;
-                add[c] = residual ? to_math(residual[1ll * r * to.N + own]) : 0.0f;
-            }
+            float add[4] = {};
+            if (residual) load_four(add, residual + 1ll * r * to.N + n, to.N - n);
             float4 first = all(r, i), second = gated ? all(r, i + M / 2) : float4{};
             float cell[4] = {first.x, first.y, first.z, first.w}, up[4] = {second.x, second.y, second.z, second.w};
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
-                cell[c] *= factor[c];
-                if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * of_up[c];
-                if (residual) cell[c] += add[c];
+                cell[c] *= factors.at(r, i + c);
+                if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * factors.at(r, i + M / 2 + c);
+                cell[c] += add[c];
             }
             to.store_four(r, n, cell);
         }

@@ -24,12 +24,12 @@ impl FewRows<'_> {
             && Way::Bytes.source().runs_on(&device.facts().arch)
     }
 
-    /// Elements of shared memory that a block has for a row and for its norm.
+    /// Elements of shared memory that a block has for the weight of a norm, and for heads that are normed.
     pub(crate) fn kept_by_split(norm: Option<Norm>, k: usize) -> usize {
         match norm {
             None => 0,
-            Some(Norm { heads: None, .. }) => 2 * k,
-            Some(_) => 3 * k,
+            Some(Norm { heads: None, .. }) => k,
+            Some(_) => 2 * k,
         }
     }
 

@@ -204,8 +204,8 @@ impl FewRows<'_> {
             _ if !by_mma => Way::Flight,
             // One row has the bits of two, so what takes one must take two.
             1..=2 if stays => Way::Columns,
-            _ if int8 && rows > 8 && Self::takes_bytes(device, [rows, k]) => Way::Bytes,
-            _ if rows > 8 && Self::takes_wgmma(device, rows) => Way::Wgmma,
+            _ if int8 && rows > 2 && Self::takes_bytes(device, [rows, k]) => Way::Bytes,
+            _ if rows > 2 && Self::takes_wgmma(device, rows) => Way::Wgmma,
             _ if rows > MANY && splits => Way::Split,
             _ => Way::Persistent,
         }
@@ -214,13 +214,14 @@ impl FewRows<'_> {
     /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks. What
     /// [`FewRows::usual_way`] chooses for so many then can.
     pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
-        Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
+        let norms = Self::usual_way(device, dtype, false, [rows, k]).norms();
+        Self::takes(device, dtype, [rows, k])[1] && norms && rows <= 8 && rows * k <= MOST_NORMED
     }
 
     /// The same of many rows, as they become bytes: by W of int8.
     pub fn norms_as_bytes(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
         let is_usual = Self::usual_way(device, dtype, true, [rows, k]) == Way::Bytes;
-        is_usual && Self::fits_split(device, 3 * k * dtype.size())
+        is_usual && Self::fits_split(device, 2 * k * dtype.size())
     }
 
     /// Whether so many bytes of a row, and of its norm, fit a block's shared memory beside what it has by itself.

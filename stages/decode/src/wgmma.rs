@@ -161,8 +161,7 @@ pub(crate) fn tilings(way: Way, [rows, n, k]: [usize; 3], int8: bool) -> Vec<Til
             0
         };
         let registers = 32 + tiles.rows / 2 + of_way;
-        let fills = blocks == 2 || groups >= 3 || tiles.rows > 64;
-        (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1 && fills
+        (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1
     })
 }
 
