@@ -13,6 +13,26 @@ namespace lab {
 template <int GROUPS> constexpr int MULTIPLIERS = 128 * GROUPS;  // threads that multiply
 constexpr int SPAN = 128;                                        // bytes of a row of a box, and of its swizzle
 
+// Where a block stands in its cluster: `beside` tiles side by side, whose blocks have the same columns of x, and parts of k. Blocks
+// of one part lie one behind the other.
+struct Stand {
+    cooperative_groups::cluster_group cluster;
+    int beside, parts, part, own, tile;
+
+    __device__ __forceinline__ explicit Stand(int beside) : cluster(cooperative_groups::this_cluster()), beside(beside) {
+        int blocks = cluster.num_blocks(), rank = cluster.block_rank();
+        parts = blocks / beside, part = rank / beside, own = rank % beside, tile = blockIdx.x / blocks * beside + own;
+    }
+    // The blocks that have the same columns of x, a bit each.
+    __device__ __forceinline__ unsigned short neighbours() const { return ((1 << beside) - 1) << part * beside; }
+    // The block that has another part of this tile.
+    __device__ __forceinline__ int rank_of(int other) const { return other * beside + own; }
+    __device__ __forceinline__ void sync() const {
+        if (beside * parts == 1) __syncthreads();
+        else cluster.sync();
+    }
+};
+
 // ANCHOR: bytes
 // A step of both operands, at `place`: rows of W of a tile, 128 bytes of each, and behind them boxes of 64 columns of x.
 template <class T, class W, int ROWS, int GROUPS> struct Step {
@@ -27,9 +47,17 @@ template <class T, class W, int ROWS, int GROUPS> struct Step {
         tensor_load(place, weight, {k, n, 0}, full);
         tensor_load(place + OF_WEIGHTS / 2, weight, {k, gated ? n : n + M / 2, gated ? 1 : 0}, full);
     }
-    __device__ __forceinline__ void ask_x(const TensorMap& x, int k, Mbarrier* full) const {
+    // x: box b from `columns` and `planes` further on. Blocks side by side share it: each asks for its rows of the boxes, for all of them.
+    __device__ __forceinline__ void ask_x(const TensorMap& x, int k, const Stand& stand, Mbarrier* full, int columns = DEEP / BOXES,
+                                          int planes = 0) const {
+        unsigned char* boxes = place + OF_WEIGHTS;
+        if (stand.beside == 1) {
 #pragma unroll
-        for (int b = 0; b < BOXES; ++b) tensor_load(place + OF_WEIGHTS + b * OF_BOX, x, {k + b * (DEEP / BOXES), 0}, full);
+            for (int b = 0; b < BOXES; ++b) tensor_load(boxes + b * OF_BOX, x, {k + b * columns, 0, b * planes}, full);
+        } else {
+            int first = BOXES * ROWS / stand.beside * stand.own, b = first / ROWS;
+            tensor_load_multicast(boxes + first * SPAN, x, {k + b * columns, first % ROWS, b * planes}, full, stand.neighbours());
+        }
     }
 
     // sum = or += the products of this warpgroup's rows of W: of halves one group of wgmma, which goes on.
@@ -117,7 +145,7 @@ template <class T> __device__ __forceinline__ void load_four(float (&v)[4], cons
 template <int ROWS, int GROUPS> struct TileSums {
     static constexpr int M = 64 * GROUPS, ROW = M + 4, BYTES = ROWS * ROW * 4;
     float* x;
-    cooperative_groups::cluster_group cluster;
+    const Stand& stand;
 
     __device__ __forceinline__ void store(const float (&sum)[ROWS / 2]) const {
         int first = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, r = threadIdx.x % 4 * 2;
@@ -129,8 +157,8 @@ template <int ROWS, int GROUPS> struct TileSums {
     __device__ __forceinline__ float4 all(int r, int i) const {
         float4 sum = {};
 #pragma unroll 4
-        for (int block = 0; block < int(cluster.num_blocks()); ++block) {
-            float4 part = *reinterpret_cast<const float4*>(cluster.map_shared_rank(x, block) + r * ROW + i);
+        for (int other = 0; other < stand.parts; ++other) {
+            float4 part = *reinterpret_cast<const float4*>(stand.cluster.map_shared_rank(x, stand.rank_of(other)) + r * ROW + i);
             sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
         }
         return sum;
@@ -138,13 +166,12 @@ template <int ROWS, int GROUPS> struct TileSums {
 
     // This block's share of the tile's cells of y, four neighbours a thread.
     template <class W, class T>
-    __device__ __forceinline__ void end(const Columns<T>& to, int tile, const Factors<W, ROWS, GROUPS>& factors, const T* residual,
-                                        int gated) const {
+    __device__ __forceinline__ void end(const Columns<T>& to, const Factors<W, ROWS, GROUPS>& factors, const T* residual, int gated) const {
         constexpr int THREADS = MULTIPLIERS<GROUPS>;
-        int wide = gated ? M / 2 : M, parts = cluster.num_blocks();
+        int wide = gated ? M / 2 : M;
 #pragma unroll 2
-        for (int e = cluster.block_rank() * THREADS + threadIdx.x; e < to.R * wide / 4; e += parts * THREADS) {
-            int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = tile * wide + i;
+        for (int e = stand.part * THREADS + threadIdx.x; e < to.R * wide / 4; e += stand.parts * THREADS) {
+            int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = stand.tile * wide + i;
             if (n >= to.N) continue;
             // What comes from far is asked for before the sums of other blocks.
             float add[4] = {};
