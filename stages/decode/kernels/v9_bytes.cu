@@ -16,22 +16,13 @@
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/named_barrier.cuh"
 #include "normed_rows.cuh"
+#include "units.cuh"
 #include "wgmma_rows.cuh"
 
 using namespace lab;
 
 // ANCHOR: planes
 constexpr int SPLIT_THREADS = 512;
-constexpr float MOST_UNITS = 127.0f * 256;  // of a row's largest number: its upper byte is 127
-
-// The larger one, or NaN where either is; fmaxf would drop it.
-struct Larger {
-    __device__ __forceinline__ float operator()(float a, float b) const { return a > b || a != a ? a : b; }
-};
-
-// The nearest whole number of one below 2²²: the last digits of 1.5 · 2²³ and it. No conversion, which has a sixteenth of the throughput.
-__device__ __forceinline__ int nearest(float v) { return __float_as_int(v + 12582912.0f) - 0x4b400000; }
-
 // f(column, pack) of all packs of a row, a thread's loads of four at a time.
 template <class T, class F> __device__ __forceinline__ void for_each_pack(const T* row, int K, F f) {
     constexpr int LOADS = 4, STEP = SPLIT_THREADS * Pack<T>::N;
@@ -89,7 +80,6 @@ template <class T, Norm NORM>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     rows_as_bytes(const T* x, const T* norm, const T* ogate, signed char* __restrict__ planes, float* quantum, int R, int K, int D, float eps) {
     constexpr int E = Pack<T>::N, WARPS = SPLIT_THREADS / 32;
-    static_assert(E == 8, "two words of bytes a pack: of halves");
     DYNAMIC_SHARED(T, own_weight);  // [K] of a norm; behind it heads that are normed, [K]
     __shared__ float2 of_warp[WARPS];
     int r = blockIdx.x, warp = threadIdx.x / 32;
@@ -128,19 +118,10 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     float2 part = of_warp[threadIdx.x % WARPS];
     squares = warp_reduce<WARPS>(part.x, Add{}), largest = warp_reduce<WARPS>(part.y, Larger{});
 
-    float inverse = largest > 0 ? 1.0f / largest : 0.0f;
+    float inverse = inverse_of(largest);
     signed char* own = planes + 1ll * r * K;
     for_each_pack(z, K, [&](int k, const Pack<T>& v) {
-        Pack<T> of = weighted(k, v);
-        unsigned high[E / 4] = {}, low[E / 4] = {};
-#pragma unroll
-        for (int i = 0; i < E; ++i) {
-            int units = nearest(of.v[i] * inverse * MOST_UNITS), upper = (units + 128) >> 8;
-            high[i / 4] |= (upper & 0xff) << i % 4 * 8;
-            low[i / 4] |= (units & 0xff) << i % 4 * 8;
-        }
-        *reinterpret_cast<uint2*>(own + k) = {high[0], high[1]};
-        *reinterpret_cast<uint2*>(own + 1ll * R * K + k) = {low[0], low[1]};
+        store_units(own + k, own + 1ll * R * K + k, weighted(k, v), inverse);
     });
     float rstd = NORM == RMS ? 1.0f / sqrtf(squares / K + eps) : 1.0f;
     if (threadIdx.x == 0) quantum[r] = rstd * largest / MOST_UNITS;
