@@ -102,8 +102,8 @@ template <Norm NORM, int THREADS, class T> __device__ __forceinline__ void bring
 // ANCHOR: split_row
 // A row to both planes; what a unit of it is. What a norm of rows divides by is a factor of the whole row: so it goes into the unit,
 // and one reduction finds it and the largest number. `own_weight`: as bring_weight left it, by the same threads; `normed`: [K], of
-// heads, which may be x; both are shared memory. x and the gates may be, too, where LOADS is 1: of a norm of rows and of none each thread reads its own
-// packs of x. The barrier that others read planes behind is the caller's.
+// heads, which may be x. Both are shared memory. So may x and the gates be, where LOADS is 1: of a norm of rows and of none each
+// thread reads its own packs of x. The barrier that others read planes behind is the caller's.
 template <Norm NORM, int THREADS, int LOADS, class T>
 __device__ __forceinline__ float split_row(signed char* high, signed char* low, float2 (&of_warp)[THREADS / 32], const T* own_weight,
                                            T* normed, const T* x, const T* ogate, float eps, int K, int D) {
