@@ -27,10 +27,11 @@ __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const Ten
                                      const TensorMap& to, const TensorMap& other, const Weights* weights, float* dots,
                                      long long positions, const Segment& own, int sharing, Begin begin, Pass pass, End end) {
     __shared__ Ring<W::PLACES> places;
-    __shared__ Ring<2> pairs;
+    __shared__ Ring<W::Y_PLACES> ys;
+    __shared__ Ring<W::PAIRS> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), places, pairs, outs, others,
+    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), places, ys, pairs, outs, others,
                              own.sequence, own.column * W::WIDTH, own.from, own.to, sharing};
     if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
