@@ -218,29 +218,34 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     }
 };
 
+// Where they meet.
+template <class W> struct GradientRings {
+    Ring<W::PLACES> places;
+    Ring<W::Y_PLACES> ys;
+    Ring<W::PAIRS> pairs;
+    Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
+
+    // One thread, before a barrier.
+    __device__ __forceinline__ void init() {
+        places.init(4 * W::GROUPS + 4);
+        ys.init(4 * W::GROUPS + 4);
+        pairs.init(4 * W::GROUPS);
+        for (int n = 0; n < W::COLUMNS; ++n) outs[n].init(1, 4 * W::PARTS), others[n].init(4 * W::PARTS);
+    }
+};
+
 // What the roles have in common: chunks `from` to `to` of a sequence. `column` is the first of z and of what comes out.
 template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     using T = typename W::T;
     static constexpr bool BACK = OF != Gradient::Q, DOTS = OF != Gradient::V;
     static constexpr bool HAS_RHO = DOTS && THROUGH_N;  // in its pairs, and a row more in its state
     GradientShared<W>& shared;
-    Ring<W::PLACES>& places;
-    Ring<W::Y_PLACES>& ys;
-    Ring<W::PAIRS>& pairs;
-    Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
+    GradientRings<W>& rings;
     Sequence sequence;
     int column, from, to, sharing = 1;  // so many heads of V have the same of Q and K
 
     __device__ __forceinline__ int count() const { return to - from; }
     __device__ __forceinline__ int chunk(int turn) const { return BACK ? to - 1 - turn : from + turn; }
-
-    // One thread, before a barrier.
-    __device__ __forceinline__ void init() const {
-        places.init(4 * W::GROUPS + 4);
-        ys.init(4 * W::GROUPS + 4);
-        pairs.init(4 * W::GROUPS);
-        for (int n = 0; n < W::COLUMNS; ++n) outs[n].init(1, 4 * W::PARTS), others[n].init(4 * W::PARTS);
-    }
 
     // ANCHOR: state
     // A warpgroup, one of those of panel group / PARTS. Calls pass(c) when the state is what it is before chunk c.
@@ -252,45 +257,45 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         Turn<1> out, other;
         int panel = group / W::PARTS;
         auto send = [&] {
-            outs[panel].wait_empty(out);
+            rings.outs[panel].wait_empty(out);
             state.template store_out<DOTS>(shared.out[panel], shared.dots[panel]);
             fence_proxy_async_shared();  // TMA reads what was written by plain stores
             __syncwarp();
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(&outs[panel].full[0]);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(&rings.outs[panel].full[0]);
             out.advance();
         };
         if constexpr (!is_f16<T>) state.weigh();
         state.round();
         for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
-            places.wait_full(turn);
+            rings.places.wait_full(turn);
             state.multiply_by_state(place);
             if (n > 0) send();  // of the chunk before, while the product is made
             state.take(place.z[panel], reinterpret_cast<const T*>(place.weights.alpha));
             const float* powers = shared.powers_of(pair.place);
-            if constexpr (is_f16<T>) pairs.wait_full(pair);  // the powers come with the pairs
+            if constexpr (is_f16<T>) rings.pairs.wait_full(pair);  // the powers come with the pairs
             state.scale(place.weights, powers);
             if constexpr (HAS_RHO) state.template pass_normaliser<OF>(place.weights, powers);
             // x, z and weights have been read: the next but one may come while this chunk is made. As below for the fence.
             __threadfence_block();
-            leave(places, turn);
-            if constexpr (!is_f16<T>) pairs.wait_full(pair);
-            ys.wait_full(of_y);
+            leave(rings.places, turn);
+            if constexpr (!is_f16<T>) rings.pairs.wait_full(pair);
+            rings.ys.wait_full(of_y);
             state.add_chunk_pairs_to_out(shared.pairs[pair.place]);
             state.add_keys(shared.ys[of_y.place]);
             state.round_out(shared.room, powers);
-            leave(pairs, pair);  // and what the other part has sent
+            leave(rings.pairs, pair);  // and what the other part has sent
             if (DOTS) {
-                others[panel].wait_full(other);
+                rings.others[panel].wait_full(other);
                 state.multiply_rows(shared.other[panel]);
                 // The rows are in registers. An arrival alone comes too early on an H200: ldmatrix waits while wgmma keeps
                 // shared memory busy, and TMA's next box was there before it had read.
                 __threadfence_block();
-                leave(others[panel], other);
+                leave(rings.others[panel], other);
                 other.advance();
             }
             state.round();
-            leave(ys, of_y);
+            leave(rings.ys, of_y);
             pass(chunk(n));
         }
         if (count() > 0) send();
@@ -304,12 +309,12 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         float product = 1;
         for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance()) {
             auto& place = shared.places[turn.place];
-            places.wait_full(turn);
-            ys.wait_full(of_y);
+            rings.places.wait_full(turn);
+            rings.ys.wait_full(of_y);
             // Once the products of the chunk before are there.
             if constexpr (is_f16<T>) state.decay(Gamma{place.weights.template carried<T>()});
             else state.decay(place.weights);
-            if (n > 0) leave(places, last), leave(ys, last_y);
+            if (n > 0) leave(rings.places, last), leave(rings.ys, last_y);
             product *= place.weights.template carried<T>();
             state.take(place.z[group / W::PARTS], reinterpret_cast<const T*>(place.weights.alpha));
             state.add_keys(shared.ys[of_y.place]);
@@ -328,15 +333,15 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance()) {
             auto& place = shared.places[turn.place];
             auto& y = shared.ys[of_y.place].y;
-            places.wait_full(turn);
-            ys.wait_full(of_y);
+            rings.places.wait_full(turn);
+            rings.ys.wait_full(of_y);
             sum *= place.weights.template carried<T>();
             for (int t = 0; THROUGH_N && key < W::KEY && t < CHUNK; t += 2) {
                 float2 alpha = floats_of<T>(place.weights.alpha[t / 2]);
                 sum += alpha.x * place.weights.rho[t] * to_math(*cell(y[key / PANEL], t, key % PANEL));
                 sum += alpha.y * place.weights.rho[t + 1] * to_math(*cell(y[key / PANEL], t + 1, key % PANEL));
             }
-            leave(places, turn), leave(ys, of_y);
+            leave(rings.places, turn), leave(rings.ys, of_y);
         }
         return sum;
     }
@@ -350,8 +355,8 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             float score[32], weight[32];
-            places.wait_full(turn);
-            ys.wait_full(of_y);
+            rings.places.wait_full(turn);
+            rings.ys.wait_full(of_y);
             wgmma_fence();
             multiply_scores<T, W::PARTS * W::KEY>(score, XandY<T>{place.x, shared.ys[of_y.place].y});
             wgmma_commit();
@@ -359,15 +364,15 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             wgmma_wait<0>();
             if constexpr (HAS_RHO) add_rho(score, place.weights);
             __threadfence_block();  // as in hold()
-            leave(places, turn), leave(ys, of_y);
+            leave(rings.places, turn), leave(rings.ys, of_y);
             // In registers, before the pairs of the chunk before have been read.
             if constexpr (!is_f16<T>) weigh(score, weight);
-            pairs.wait_empty(pair);
+            rings.pairs.wait_empty(pair);
             if constexpr (is_f16<T>) weigh(score, weight, shared.powers[pair.place]);
             store_pairs(score, shared.pairs[pair.place]);
             fence_proxy_async_shared();   // wgmma reads what was written by plain stores
             named_barrier_sync(2, 128);  // all warps have written and fenced theirs
-            if (threadIdx.x % 128 == 0) mbarrier_arrive(&pairs.full[pair.place]);
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&rings.pairs.full[pair.place]);
         }
     }
 
@@ -437,14 +442,14 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         Sequence of_keys = keys(), of_xy = OF == Gradient::V ? of_keys : sequence, of_z = OF == Gradient::V ? sequence : of_keys;
         for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance()) {
             auto& place = shared.places[turn.place];
-            Mbarrier *full = &places.full[turn.place], *full_y = &ys.full[of_y.place];
+            Mbarrier *full = &rings.places.full[turn.place], *full_y = &rings.ys.full[of_y.place];
             int first = chunk(n) * CHUNK;
-            ys.wait_empty(of_y);
+            rings.ys.wait_empty(of_y);
             mbarrier_arrive_expect(full_y, Place::PANELS * CHUNK * SPAN);
 #pragma unroll
             for (int p = 0; p < Place::PANELS; ++p)
                 tensor_load(shared.ys[of_y.place].y[p], y, of_xy.box(p * PANEL, first).at, full_y);
-            places.wait_empty(turn);
+            rings.places.wait_empty(turn);
             mbarrier_arrive_expect(full, (WITH_X * Place::PANELS + W::COLUMNS) * CHUNK * SPAN + sizeof(Weights));
             bulk_load(&place.weights, weights + chunk(n), sizeof(Weights), full);
 #pragma unroll
@@ -459,9 +464,9 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         Turn<1> turn;
         for (int n = 0; n < count(); ++n, turn.advance())
             for (int p = 0; p < W::COLUMNS; ++p) {
-                others[p].wait_empty(turn);
-                mbarrier_arrive_expect(&others[p].full[0], CHUNK * SPAN);
-                tensor_load(shared.other[p], other, keys().box(column + p * PANEL, chunk(n) * CHUNK).at, &others[p].full[0]);
+                rings.others[p].wait_empty(turn);
+                mbarrier_arrive_expect(&rings.others[p].full[0], CHUNK * SPAN);
+                tensor_load(shared.other[p], other, keys().box(column + p * PANEL, chunk(n) * CHUNK).at, &rings.others[p].full[0]);
             }
     }
 
@@ -471,7 +476,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         Turn<1> turn;
         for (int n = 0; n < count(); ++n, turn.advance()) {
             int first = chunk(n) * CHUNK;
-            outs[panel].wait_full(turn);
+            rings.outs[panel].wait_full(turn);
             if (lane == 0) {
                 tensor_store(to, sequence.box(column + panel * PANEL, first).at, shared.out[panel]);
                 bulk_commit();
@@ -481,7 +486,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
                 dots[first + row] = (all[0][row] + all[1][row]) + (all[2][row] + all[3][row]);
             }
             if (lane == 0) bulk_wait_read<0>();
-            leave(outs[panel], turn);
+            leave(rings.outs[panel], turn);
         }
     }
 };
