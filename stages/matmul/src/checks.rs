@@ -9,6 +9,7 @@ use lab_harness::{Options, Problem, Tensor, Tensors, Version, run, version_check
 use crate::linear_checks::{
     bare_products_have_the_same_bits, every_epilogue_is_right, gradients_of_a_layer_add_up,
     large_layers_are_right, weight_gradients_add_up, what_a_layer_cannot_take_is_refused,
+    wide_results_take_turns,
 };
 use crate::narrow_round::narrow_tiles;
 use crate::settings::TILE;
@@ -46,6 +47,7 @@ pub(crate) static CHECKS: &[Check] = &[
     on_tensor_cores("every_epilogue_is_right", every_epilogue_is_right),
     on_tensor_cores("gradients_of_a_layer_add_up", gradients_of_a_layer_add_up),
     on_tensor_cores("bare_products_have_the_same_bits", bare_products_have_the_same_bits),
+    on_tensor_cores("wide_results_take_turns", wide_results_take_turns),
     on_tensor_cores("weight_gradients_add_up", weight_gradients_add_up),
     on_tensor_cores("what_a_layer_cannot_take_is_refused", what_a_layer_cannot_take_is_refused),
     on_tensor_cores("swiglu_is_that_of_what_is_stored", swiglu_is_that_of_what_is_stored),
