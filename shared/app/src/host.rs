@@ -226,7 +226,8 @@ unsafe extern "C" fn copy(
         if state().is_broken {
             lab_emulator::host_overwrote(to.cast(), bytes);
         } else {
-            lab_emulator::host_copied_out(from.cast(), to.cast(), bytes);
+            // SAFETY: they were copied there just now.
+            unsafe { lab_emulator::host_copied_out(from.cast(), to.cast(), bytes) };
         }
     }
     code

@@ -9,19 +9,21 @@
 //! much of it would have been used nobody can say.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::check::describe;
 use crate::grids::Grid;
 use crate::memory::{self, Allocation, Whose};
-use crate::report::{Finding, Kind as What};
+use crate::report::{Access, Finding, Kind as What};
 use crate::shadow::{Cell, GRANULE};
 
 /// Who is told, with the name of the kernel that should have written.
 type Told = fn(&str, Finding);
 
 static TOLD: OnceLock<Told> = OnceLock::new();
+/// Whether writes are remembered.
+static KEEPS: AtomicBool = AtomicBool::new(false);
 static WATCHED: Mutex<Watched> = Mutex::new(Watched {
     marks: BTreeMap::new(),
     copies: BTreeMap::new(),
@@ -100,11 +102,29 @@ fn tell(found: impl IntoIterator<Item = (String, Finding)>) {
 pub fn watch_host(told: fn(&str, Finding)) {
     // Whoever came first is told.
     let _ = TOLD.set(told);
+    keep_writes();
 }
 
-/// Whether somebody is told.
-pub(crate) fn is_on() -> bool {
-    TOLD.get().is_some()
+/// From now on launches are remembered, for [`write_beside`].
+pub fn keep_writes() {
+    KEEPS.store(true, Relaxed);
+}
+
+/// Whether they are.
+pub(crate) fn keeps() -> bool {
+    KEEPS.load(Relaxed)
+}
+
+/// The write of a launch that is remembered which is nearest to an address in device memory: it may have been to write there, too.
+pub fn write_beside(address: *const u8) -> Option<Access> {
+    let Whose::Live(of) = memory::get()?.owner_of(address as usize) else { return None };
+    let near = watched().write_near(address as usize, &of)?;
+    Some(access(&near, &of))
+}
+
+fn access((grid, address, cell): &Write, of: &Allocation) -> Access {
+    let name = grid.name_in(of.base, of.len, *address);
+    grid.access(format!("{} beside it, of {name},", describe(cell.kind(), GRANULE)), *cell)
 }
 
 /// Remembers what a grid has written, and where.
@@ -117,9 +137,12 @@ pub(crate) fn remember(grid: Grid) {
 }
 
 /// Tells the checks that the host has copied these bytes to its own memory.
-pub fn host_copied_out(from: *const u8, to: *const u8, bytes: usize) {
+///
+/// # Safety
+/// So many bytes are there at `to`.
+pub unsafe fn host_copied_out(from: *const u8, to: *const u8, bytes: usize) {
     host_overwrote(to, bytes);
-    if !is_on() {
+    if TOLD.get().is_none() {
         return;
     }
     let mut runs: Vec<(usize, usize)> = Vec::new();
@@ -150,7 +173,7 @@ pub fn host_copied_out(from: *const u8, to: *const u8, bytes: usize) {
         if number < PLACED {
             near = watched.write_near(from, &of);
         }
-        // SAFETY: the host has just copied them there.
+        // SAFETY: the caller's promise.
         let own = unsafe { std::slice::from_raw_parts(to.add(first), end - first) };
         let end = to as usize + end;
         watched
@@ -345,11 +368,7 @@ impl Watched {
         let mut finding = Finding::new(What::Uninitialised, message).fix(
             "write every element that the host uses: a guard may stop too early, or an index begin too late",
         );
-        if let Some((grid, address, cell)) = &mark.near {
-            let what =
-                format!("{} beside it, of {},", describe(cell.kind(), GRANULE), name(*address));
-            finding.accesses.push(grid.access(what, *cell));
-        }
+        finding.accesses.extend(mark.near.as_ref().map(|near| access(near, &copy.of)));
         Some((grid.kernel.name().to_owned(), finding))
     }
 

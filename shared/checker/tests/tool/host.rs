@@ -105,3 +105,18 @@ fn what_is_copied_and_not_read_at_all_is_formal() {
     assert_eq!(code, Some(1), "{told}");
     assert!(told.contains("0 findings; the program ended with 1"), "{told}");
 }
+
+#[test]
+fn an_output_that_lacks_elements_names_the_write_beside_them() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("main.cu"), late("")).unwrap();
+    let words = "check main.cu --kernel late --grid 1 --block 128 --arg out:f32[100] --arg 100";
+    let (code, told, _) = run(here.path(), &words.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, Some(3), "{told}");
+    for expected in [
+        "1 of 100 elements of out 'y' never got a value from the kernel at main.cu:4, the first: y[0]",
+        "write of 4 bytes beside it, of y[1] (f32, 100 elements), at main.cu:6:",
+    ] {
+        assert!(told.contains(expected), "expected {expected}, got {told}");
+    }
+}
