@@ -286,7 +286,8 @@ def check(
 
 def versions():
     """The versions of each pass (`forward`, `gradients`, `step`; of the gated delta rule `delta`, `delta_gradients`, `delta_step`; of
-    linear attention `linear`, `linear_gradients`; of sigmoid gates `sigmoid`, `sigmoid_gradients`) and of a training step (`mlp`), those first that a GPU prefers.
+    linear attention `linear`, `linear_gradients`; of sigmoid gates `sigmoid`, `sigmoid_gradients`), of each but steps over packed
+    sequences (`packed_forward`, …), and of a training step (`mlp`), those first that a GPU prefers.
 
     Returns:
         A dict of lists of (name, what the version changes, the types that it takes; under `mlp` the type of the products).
