@@ -4,7 +4,6 @@
 //
 // Work split of both: a warp for each chunk of each sequence, a lane for two neighbouring positions.
 #include "lab/reduce.cuh"
-#include "slots.cuh"
 #include "weights.cuh"
 
 using namespace lab;
