@@ -95,7 +95,8 @@ fn table(rows: &[Row<'_>]) -> String {
     let of: Vec<String> = of.into_iter().collect();
     let mut text = format!(
         "In {DTYPE}, µs, launched with a cold cache. *Limit* is what moving the bytes takes at the speed of a plain copy in the same run, *ratio* how \
-         many times as fast the pass is as the faster of the two by PyTorch. {}\n\n\
+         many times as fast the pass is as the faster of the two by PyTorch. A call of PyTorch includes its work on the host. Where its time does \
+         not grow with the bytes, as backward by autograd and in `soft_cap_gates`, that is most of it, and the ratio says nothing of kernels. {}\n\n\
          | layer | problem | limit | here | GB/s | PyTorch, compiled | PyTorch | ratio |\n\
          |---|---|--:|--:|--:|--:|--:|--:|\n",
         of.join(" ")
@@ -109,8 +110,9 @@ fn table(rows: &[Row<'_>]) -> String {
 fn heading(run: &Run) -> String {
     let d = &run.device;
     let turns = if run.peers_in_turns { ", in turns" } else { "" };
-    let libraries =
-        if d.libraries.is_empty() { String::new() } else { d.libraries.join(", ") + ", " };
+    let mut libraries = d.libraries.clone();
+    libraries.dedup();
+    let libraries = if libraries.is_empty() { String::new() } else { libraries.join(", ") + ", " };
     let date = run.date.get(..10).unwrap_or(&run.date);
     format!("{}: {libraries}{date}, commit `{}`{turns}.", d.gpu, &run.commit[..12])
 }
