@@ -37,6 +37,7 @@ __device__ __forceinline__ void walk_ahead(Places<T, KEY>& places, const Head<T>
         }
         async_commit();
     };
+    if (chunks == 0) return;  // a sequence of nothing
     copy_weights(places.weights, head, chunk_of(0));
     ask(0);
     for (int n = 0; n < chunks; ++n) {
