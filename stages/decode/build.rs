@@ -65,6 +65,17 @@ fn main() {
     };
     let columns = walking("columns", ["16, 4, 2, 2, 1", "16, 4, 2, 1, 1"]);
     let ring = walking("ring", ["16, 2, 5, 2, 1"; 2]);
+    // The same of x as bytes, W of int8; without the last.
+    let dots: Vec<_> = ["__half", "__nv_bfloat16"]
+        .iter()
+        .flat_map(|t| {
+            ["NONE", "RMS", "HEADS"].into_iter().flat_map(move |norm| {
+                [(1, 2), (2, 1)].map(|(rows, blocks)| {
+                    format!("few_rows_dots<{t}, {rows}, {norm}, 16, 4, 2, {blocks}>")
+                })
+            })
+        })
+        .collect();
     // Rows of x; then rows of W by 64, steps in shared memory, blocks of a multiprocessor: as src/wgmma.rs chooses.
     let wgmma: Vec<_> = TYPES
         .iter()
@@ -118,5 +129,8 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v9_bytes.cu", &bytes)
         .needs("sm_90a")
+        .kernel("kernels/v10_dots.cu", &dots)
+        .needs("sm_80")
+        .spills(16) // of places
         .build();
 }

@@ -50,6 +50,17 @@ template <int PLACES> struct Ring {
     __device__ __forceinline__ void leave_in_block(Turn<PLACES> at, int rank) {
         mbarrier_arrive_cluster(address_in_block(&empty[at.place], rank));
     }
+
+    // The three of them where wgmma alone reads what other blocks have copied to a place: no fence for a thread's loads and stores.
+    __device__ __forceinline__ void wait_full_of_copies(Turn<PLACES> at) {
+        mbarrier_wait_for_copies(&full[at.place], at.parity);
+    }
+    __device__ __forceinline__ void wait_empty_for_copies(Turn<PLACES> at) {
+        mbarrier_wait_for_copies(&empty[at.place], at.parity ^ 1);
+    }
+    __device__ __forceinline__ void leave_to_copies(Turn<PLACES> at, int rank) {
+        mbarrier_arrive_for_copies(address_in_block(&empty[at.place], rank));
+    }
 };
 
 }  // namespace lab

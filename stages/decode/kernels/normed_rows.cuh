@@ -109,11 +109,17 @@ __device__ __forceinline__ void bring_rows(T* z, T* own_weight, const T* x, cons
         for (int k = threadIdx.x * E; k < K; k += THREADS * E) copy_pack(own_weight + k, norm + k);
     griddep_wait();
     T* own_gate = own_weight + K;
-    if constexpr (NORM == HEADS)
-#pragma unroll 1
-        for (int k = threadIdx.x * E; k < ROWS * K; k += THREADS * E) copy_pack(own_gate + k, ogate + k);
     float squares[ROWS] = {};
-    copy_rows<ROWS, THREADS>(z, x, squares, K);
+    if constexpr (NORM == HEADS) {
+#pragma unroll 1
+        for (int k = threadIdx.x * E; k < ROWS * K; k += THREADS * E) {
+            Raw<T> gate = load_raw(ogate + k), own = load_raw(x + k);  // both are under way at once
+            *reinterpret_cast<uint4*>(own_gate + k) = gate.bytes;
+            *reinterpret_cast<uint4*>(z + k) = own.bytes;
+        }
+    } else {
+        copy_rows<ROWS, THREADS>(z, x, squares, K);
+    }
     if constexpr (NORM == RMS) norm_rows<ROWS, THREADS>(z, own_weight, squares, eps, K);
     if constexpr (NORM == HEADS) {
         __syncthreads();  // the weight, the gate and x are there

@@ -33,46 +33,52 @@ template <class T, class W, int ROWS, int GROUPS, int PLACES, int BLOCKS>
 __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     few_rows_wgmma(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap x, const float* __restrict__ scale,
                    const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K, int has_residual, int gated,
-                   int heads, float cap, int p1, int p2, int p3, int p4) {
+                   int heads, float cap, int beside, int p1, int p2, int p3, int p4) {
     using Step = lab::Step<T, W, ROWS, GROUPS>;
     constexpr int ASKS = MULTIPLIERS<GROUPS>;  // the thread that asks: the first behind those that multiply
     DYNAMIC_TILES(unsigned char, places);
     __shared__ Ring<PLACES> ring;
-    auto cluster = cooperative_groups::this_cluster();
-    int parts = cluster.num_blocks(), rank = cluster.block_rank(), tile = blockIdx.x / parts;
-    int steps = (K + Step::DEEP - 1) / Step::DEEP, first = steps * rank / parts, count = steps * (rank + 1) / parts - first;
+    __shared__ Factors<W, ROWS, GROUPS> factors;
+    Stand stand(beside);
+    int tile = stand.tile;
+    int steps = (K + Step::DEEP - 1) / Step::DEEP, first = steps * stand.part / stand.parts;
+    int count = steps * (stand.part + 1) / stand.parts - first, ahead = min(PLACES, count);
     griddep_launch_dependents();
-    if (threadIdx.x == 0) ring.init(ASKS / 32);
-    __syncthreads();  // nobody waits at a barrier that is not there
 
-    TileSums<ROWS, GROUPS> sums{reinterpret_cast<float*>(places), cluster};
+    TileSums<ROWS, GROUPS> sums{reinterpret_cast<float*>(places), stand};
     Turn<PLACES> turn;
     auto step = [&] { return Step{places + turn.place * Step::BYTES}; };
+    // A tile begins at columns of its own, and comes round to those before them: else all would ask for the same x at the same time.
+    int start = tile / beside % count;
+    auto column = [&](int s) { return (first + (s + start < count ? s + start : s + start - count)) * Step::DEEP; };
+    auto ask_weights = [&](int s) { step().ask_weights(weight, tile, column(s), gated, &ring.full[turn.place]); };
     if (threadIdx.x == ASKS) {
-        // A tile begins at columns of its own, and comes round to those before them: else all would ask for the same x at the same time.
-        int start = tile % count;
-        auto column = [&](int s) { return (first + (s + start < count ? s + start : s + start - count)) * Step::DEEP; };
-        auto ask_weights = [&](int s) { step().ask_weights(weight, tile, column(s), gated, &ring.full[turn.place]); };
-        auto ask_x = [&](int s) { step().ask_x(x, column(s), &ring.full[turn.place]); };
-        int ahead = min(PLACES, count);
-        for (int s = 0; s < ahead; ++s, turn.advance()) ask_weights(s);
-        griddep_wait();  // W is nobody's result: it is on its way before x is there
-        turn = {};
+        ring.init(ASKS / 32 * beside);
+        fence_proxy_async_shared();  // copies count at barriers that this thread has made
+        for (int s = 0; s < ahead; ++s, turn.advance()) ask_weights(s);  // W is nobody's result: it is on its way before x is there
+    }
+    stand.sync();  // nobody waits or arrives at a barrier that is not there
+    turn = {};
+    if (threadIdx.x == ASKS) {
+        auto ask_x = [&](int s) { step().ask_x(x, column(s), stand, &ring.full[turn.place]); };
+        griddep_wait();
         for (int s = 0; s < ahead; ++s, turn.advance()) ask_x(s);
         for (int s = ahead; s < count; ++s, turn.advance()) {
-            ring.wait_empty(turn);
+            ring.wait_empty_for_copies(turn);
             ask_weights(s);
             ask_x(s);
         }
     } else if (threadIdx.x < ASKS) {
         float sum[ROWS / 2];
         Turn<PLACES> last;
+        factors.bring(scale, tile, N, gated);
         for (int s = 0; s < count; ++s, turn.advance()) {
-            ring.wait_full(turn);
+            ring.wait_full_of_copies(turn);
             step().multiply(sum, s > 0);
             if constexpr (!is_int8<W>) wgmma_wait<1>();  // the products of the step before have ended
             __syncwarp();                                // all lanes have read their place
-            if ((is_int8<W> || s > 0) && threadIdx.x % 32 == 0) ring.leave(is_int8<W> ? turn : last);
+            if ((is_int8<W> || s > 0) && threadIdx.x % 32 < beside)
+                ring.leave_to_copies(is_int8<W> ? turn : last, stand.part * beside + threadIdx.x % 32);
             last = turn;
         }
         wgmma_wait<0>();
@@ -80,12 +86,12 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
         sums.store(sum);
     }
     // The sums of all blocks are there; and the launch before has ended, as the thread that asks has seen.
-    if (parts == 1) __syncthreads();
-    else cluster.sync();
+    if (stand.parts == 1) __syncthreads();
+    else stand.sync();
     if (threadIdx.x < ASKS) {
         Columns<T> to{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4};
-        sums.template end<W>(to, tile, scale, has_residual ? residual : nullptr, gated);
+        sums.end(to, factors, has_residual ? residual : nullptr, gated);
     }
-    if (parts > 1) cluster.sync();  // nobody ends while others may read his sums
+    if (stand.beside * stand.parts > 1) stand.sync();  // nobody ends while others may read his sums, or arrive at his barriers
 }
 // ANCHOR_END: wgmma

@@ -16,62 +16,115 @@
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/named_barrier.cuh"
 #include "normed_rows.cuh"
+#include "units.cuh"
 #include "wgmma_rows.cuh"
 
 using namespace lab;
 
 // ANCHOR: planes
 constexpr int SPLIT_THREADS = 512;
-constexpr float MOST_UNITS = 127.0f * 256;  // of a row's largest number: its upper byte is 127
+// f(column, pack) of all packs of a row, a thread's loads of four at a time.
+template <class T, class F> __device__ __forceinline__ void for_each_pack(const T* row, int K, F f) {
+    constexpr int LOADS = 4, STEP = SPLIT_THREADS * Pack<T>::N;
+#pragma unroll 1
+    for (int k = threadIdx.x * Pack<T>::N; k < K; k += LOADS * STEP) {
+        Raw<T> raw[LOADS];
+#pragma unroll
+        for (int i = 0; i < LOADS; ++i)
+            if (k + i * STEP < K) raw[i] = load_raw(row + k + i * STEP);
+#pragma unroll
+        for (int i = 0; i < LOADS; ++i)
+            if (k + i * STEP < K) f(k + i * STEP, in_math(raw[i]));
+    }
+}
 
-// The larger one, or NaN where either is; fmaxf would drop it.
-struct Larger {
-    __device__ __forceinline__ float operator()(float a, float b) const { return a > b || a != a ? a : b; }
-};
+// A warp. z = σ(o) ⊙ the layer norm of a head of x ⊙ w; the largest of this lane's numbers.
+template <class T> __device__ __forceinline__ float norm_head(T* z, const T* x, const T* ogate, const T* weight, float eps, int D) {
+    constexpr int E = Pack<T>::N, PACKS = 2;  // of a lane: heads have 512 columns at most
+    int k = threadIdx.x % 32 * E;
+    Raw<T> gate[PACKS];
+    Pack<T> own[PACKS] = {};
+    bool has[PACKS];
+#pragma unroll
+    for (int p = 0; p < PACKS; ++p) {
+        has[p] = k + p * 32 * E < D;
+        if (has[p]) own[p] = load_pack(x + k + p * 32 * E), gate[p] = load_raw(ogate + k + p * 32 * E);
+    }
+    float mean = 0, squares = 0, largest = 0;
+#pragma unroll
+    for (int e = 0; e < PACKS * E; ++e) mean += own[e / E].v[e % E];
+    mean = warp_reduce(mean, Add{}) / D;
+#pragma unroll
+    for (int e = 0; e < PACKS * E; ++e) {
+        float off = own[e / E].v[e % E] - mean;
+        if (has[e / E]) squares += off * off;
+    }
+    float rstd = 1.0f / sqrtf(warp_reduce(squares, Add{}) / D + eps);
+#pragma unroll
+    for (int p = 0; p < PACKS; ++p) {
+        if (!has[p]) break;
+        Pack<T> v = own[p], o = in_math(gate[p]), w = load_pack(weight + k + p * 32 * E);
+#pragma unroll
+        for (int i = 0; i < E; ++i) {
+            v.v[i] = to_math(from_math<T>((v.v[i] - mean) * rstd * quick_sigmoid(o.v[i]) * w.v[i]));
+            largest = Larger{}(largest, fabsf(v.v[i]));
+        }
+        store_pack(z + k + p * 32 * E, v);
+    }
+    return largest;
+}
 
-// The nearest whole number of one below 2²²: the last digits of 1.5 · 2²³ and it. No conversion, which has a sixteenth of the throughput.
-__device__ __forceinline__ int nearest(float v) { return __float_as_int(v + 12582912.0f) - 0x4b400000; }
-
-// A row of x, normed or not, as whole numbers of `quantum`: a block a row.
+// A row of x, normed or not, as whole numbers of `quantum`: a block a row. What a norm of rows divides by is a factor of the whole row: so
+// it goes into the quantum, and one reduction finds it and the largest number.
 template <class T, Norm NORM>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     rows_as_bytes(const T* x, const T* norm, const T* ogate, signed char* __restrict__ planes, float* quantum, int R, int K, int D, float eps) {
-    constexpr int E = Pack<T>::N;
-    static_assert(E == 8, "two words of bytes a pack: of halves");
-    DYNAMIC_SHARED(T, normed);
-    int r = blockIdx.x;
+    constexpr int E = Pack<T>::N, WARPS = SPLIT_THREADS / 32;
+    DYNAMIC_SHARED(T, own_weight);  // [K] of a norm; behind it heads that are normed, [K]
+    __shared__ float2 of_warp[WARPS];
+    int r = blockIdx.x, warp = threadIdx.x / 32;
     const T* z = x + 1ll * r * K;
     griddep_launch_dependents();
-    if constexpr (NORM == NONE) {
-        griddep_wait();
-    } else {
-        bring_rows<NORM, 1, SPLIT_THREADS>(normed, normed + K, z, norm, ogate + 1ll * r * K, eps, K, D);
-        z = normed;
-        __syncthreads();  // the row is normed
-    }
-    float largest = 0;
-#pragma unroll 2
-    for (int k = threadIdx.x * E; k < K; k += SPLIT_THREADS * E) {
-        Pack<T> v = load_pack(z + k);
+    if constexpr (NORM != NONE)  // nobody's result
+#pragma unroll 1
+        for (int k = threadIdx.x * E; k < K; k += SPLIT_THREADS * E) copy_pack(own_weight + k, norm + k);
+    griddep_wait();
+
+    float squares = 0, largest = 0;
+    auto weighted = [&](int k, Pack<T> v) {
+        if constexpr (NORM == RMS) {  // this thread has copied the weight of its columns itself
+            Pack<T> w = load_pack(own_weight + k);
 #pragma unroll
-        for (int i = 0; i < E; ++i) largest = Larger{}(largest, fabsf(v.v[i]));
-    }
-    largest = block_reduce<SPLIT_THREADS>(largest, Larger{}, 0.0f);
-    float inverse = largest > 0 ? 1.0f / largest : 0.0f;
-    signed char* own = planes + 1ll * r * K;
-    for (int k = threadIdx.x * E; k < K; k += SPLIT_THREADS * E) {
-        Pack<T> v = load_pack(z + k);
-        unsigned high[E / 4] = {}, low[E / 4] = {};
-#pragma unroll
-        for (int i = 0; i < E; ++i) {
-            int units = nearest(v.v[i] * inverse * MOST_UNITS), upper = (units + 128) >> 8;
-            high[i / 4] |= (upper & 0xff) << i % 4 * 8;
-            low[i / 4] |= (units & 0xff) << i % 4 * 8;
+            for (int i = 0; i < E; ++i) v.v[i] *= w.v[i];
         }
-        *reinterpret_cast<uint2*>(own + k) = {high[0], high[1]};
-        *reinterpret_cast<uint2*>(own + 1ll * R * K + k) = {low[0], low[1]};
+        return v;
+    };
+    if constexpr (NORM == HEADS) {
+        __syncthreads();  // the weight is there
+        T* normed = own_weight + K;
+        for (int c = warp * D; c < K; c += WARPS * D)
+            largest = Larger{}(largest, norm_head(normed + c, z + c, ogate + 1ll * r * K + c, own_weight + c, eps, D));
+        z = normed;
+    } else {
+        for_each_pack(z, K, [&](int k, const Pack<T>& v) {
+            Pack<T> of = weighted(k, v);
+#pragma unroll
+            for (int i = 0; i < E; ++i) squares += v.v[i] * v.v[i], largest = Larger{}(largest, fabsf(of.v[i]));
+        });
     }
-    if (threadIdx.x == 0) quantum[r] = largest / MOST_UNITS;
+    squares = warp_reduce(squares, Add{}), largest = warp_reduce(largest, Larger{});
+    if (threadIdx.x % 32 == 0) of_warp[warp] = {squares, largest};
+    __syncthreads();  // what all warps have found is there, and so are the heads
+    float2 part = of_warp[threadIdx.x % WARPS];
+    squares = warp_reduce<WARPS>(part.x, Add{}), largest = warp_reduce<WARPS>(part.y, Larger{});
+
+    float inverse = inverse_of(largest);
+    signed char* own = planes + 1ll * r * K;
+    for_each_pack(z, K, [&](int k, const Pack<T>& v) {
+        store_units(own + k, own + 1ll * R * K + k, weighted(k, v), inverse);
+    });
+    float rstd = NORM == RMS ? 1.0f / sqrtf(squares / K + eps) : 1.0f;
+    if (threadIdx.x == 0) quantum[r] = rstd * largest / MOST_UNITS;
 }
 // ANCHOR_END: planes
 
@@ -80,10 +133,6 @@ template <class T, int ROWS, int GROUPS> struct ByteStep : Step<T, signed char, 
     using Base = Step<T, signed char, ROWS, GROUPS>;
     using Base::place;
 
-    __device__ __forceinline__ void ask_planes(const TensorMap& planes, int k, Mbarrier* full) const {
-#pragma unroll
-        for (int p = 0; p < 2; ++p) tensor_load(place + Base::OF_WEIGHTS + p * Base::OF_BOX, planes, {k, 0, p}, full);
-    }
     // sum = or += the products of this warpgroup's rows of W, those of the upper bytes and behind them those of the lower: one group
     // of wgmma, which goes on.
     __device__ __forceinline__ void multiply(int (&sum)[ROWS], bool adds) const {
@@ -107,49 +156,57 @@ template <class T, int ROWS, int GROUPS, int PLACES, int BLOCKS>
 __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     few_rows_bytes(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap planes, const float* __restrict__ scale,
                    const float* quantum, const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K,
-                   int has_residual, int gated, int heads, float cap, int p1, int p2, int p3, int p4) {
+                   int has_residual, int gated, int heads, float cap, int beside, int p1, int p2, int p3, int p4) {
     using Step = ByteStep<T, ROWS, GROUPS>;
     constexpr int ASKS = MULTIPLIERS<GROUPS>;  // the thread that asks: the first behind those that multiply
     DYNAMIC_TILES(unsigned char, places);
     __shared__ Ring<PLACES> ring;
-    auto cluster = cooperative_groups::this_cluster();
-    int parts = cluster.num_blocks(), rank = cluster.block_rank(), tile = blockIdx.x / parts;
-    int steps = (K + SPAN - 1) / SPAN, first = steps * rank / parts, count = steps * (rank + 1) / parts - first;
+    __shared__ Factors<signed char, ROWS, GROUPS> factors;
+    Stand stand(beside);
+    int tile = stand.tile;
+    int steps = (K + SPAN - 1) / SPAN, first = steps * stand.part / stand.parts;
+    int count = steps * (stand.part + 1) / stand.parts - first, ahead = min(PLACES, count);
     griddep_launch_dependents();
-    if (threadIdx.x == 0) ring.init(ASKS / 32);
-    __syncthreads();  // nobody waits at a barrier that is not there
 
-    TileSums<ROWS, GROUPS> sums{reinterpret_cast<float*>(places), cluster};
+    TileSums<ROWS, GROUPS> sums{reinterpret_cast<float*>(places), stand};
     Turn<PLACES> turn;
     auto step = [&] { return Step{places + turn.place * Step::BYTES}; };
+    // A tile begins at columns of its own, and comes round to those before them: else all would ask for the same x at the same time.
+    int start = tile / beside % count;
+    auto column = [&](int s) { return (first + (s + start < count ? s + start : s + start - count)) * SPAN; };
+    auto ask_weights = [&](int s) { step().ask_weights(weight, tile, column(s), gated, &ring.full[turn.place]); };
     if (threadIdx.x == ASKS) {
-        // A tile begins at columns of its own, and comes round to those before them.
-        int start = tile % count;
-        auto column = [&](int s) { return (first + (s + start < count ? s + start : s + start - count)) * SPAN; };
-        auto ask_weights = [&](int s) { step().ask_weights(weight, tile, column(s), gated, &ring.full[turn.place]); };
-        auto ask_planes = [&](int s) { step().ask_planes(planes, column(s), &ring.full[turn.place]); };
-        int ahead = min(PLACES, count);
-        for (int s = 0; s < ahead; ++s, turn.advance()) ask_weights(s);
-        griddep_wait();  // W is nobody's result: it is on its way before x is there
-        turn = {};
+        ring.init(ASKS / 32 * beside);
+        fence_proxy_async_shared();  // copies count at barriers that this thread has made
+        for (int s = 0; s < ahead; ++s, turn.advance()) ask_weights(s);  // W is nobody's result: it is on its way before x is there
+    }
+    stand.sync();  // nobody waits or arrives at a barrier that is not there
+    turn = {};
+    if (threadIdx.x == ASKS) {
+        auto ask_planes = [&](int s) { step().ask_x(planes, column(s), stand, &ring.full[turn.place], 0, 1); };
+        griddep_wait();
         for (int s = 0; s < ahead; ++s, turn.advance()) ask_planes(s);
         for (int s = ahead; s < count; ++s, turn.advance()) {
-            ring.wait_empty(turn);
+            ring.wait_empty_for_copies(turn);
             ask_weights(s);
             ask_planes(s);
         }
     } else if (threadIdx.x < ASKS) {
         int sum[ROWS];
         Turn<PLACES> last;
+        factors.bring(scale, tile, N, gated);
+        griddep_wait();  // its units are there
+        float unit = threadIdx.x < R ? quantum[threadIdx.x] : 0.0f;
         for (int s = 0; s < count; ++s, turn.advance()) {
-            ring.wait_full(turn);
+            ring.wait_full_of_copies(turn);
             step().multiply(sum, s > 0);
             wgmma_wait<1>();  // the products of the step before have ended
-            if (s > 0 && threadIdx.x % 32 == 0) ring.leave(last);
+            if (s > 0 && threadIdx.x % 32 < beside) ring.leave_to_copies(last, stand.part * beside + threadIdx.x % 32);
             last = turn;
         }
         wgmma_wait<0>();
         named_barrier_sync(1, ASKS);  // all have read the places: sums take their room
+        if (threadIdx.x < R) factors.of_x[threadIdx.x] = unit;
         float both[ROWS / 2];
 #pragma unroll
         for (int i = 0; i < ROWS / 2; ++i)  // conversions would move before the wait, where products still write
@@ -157,12 +214,12 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
         sums.store(both);
     }
     // The sums of all blocks are there; and the launch before has ended, as the thread that asks has seen.
-    if (parts == 1) __syncthreads();
-    else cluster.sync();
+    if (stand.parts == 1) __syncthreads();
+    else stand.sync();
     if (threadIdx.x < ASKS) {
         Columns<T> to{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4};
-        sums.template end<signed char>(to, tile, scale, has_residual ? residual : nullptr, gated, quantum);
+        sums.end(to, factors, has_residual ? residual : nullptr, gated);
     }
-    if (parts > 1) cluster.sync();  // nobody ends while others may read his sums
+    if (stand.beside * stand.parts > 1) stand.sync();  // nobody ends while others may read his sums, or arrive at his barriers
 }
 // ANCHOR_END: bytes_of_both

@@ -13,6 +13,26 @@ namespace lab {
 template <int GROUPS> constexpr int MULTIPLIERS = 128 * GROUPS;  // threads that multiply
 constexpr int SPAN = 128;                                        // bytes of a row of a box, and of its swizzle
 
+// Where a block stands in its cluster: `beside` tiles side by side, whose blocks have the same columns of x, and parts of k. Blocks
+// of one part lie one behind the other.
+struct Stand {
+    cooperative_groups::cluster_group cluster;
+    int beside, parts, part, own, tile;
+
+    __device__ __forceinline__ explicit Stand(int beside) : cluster(cooperative_groups::this_cluster()), beside(beside) {
+        int blocks = cluster.num_blocks(), rank = cluster.block_rank();
+        parts = blocks / beside, part = rank / beside, own = rank % beside, tile = blockIdx.x / blocks * beside + own;
+    }
+    // The blocks that have the same columns of x, a bit each.
+    __device__ __forceinline__ unsigned short neighbours() const { return ((1 << beside) - 1) << part * beside; }
+    // The block that has another part of this tile.
+    __device__ __forceinline__ int rank_of(int other) const { return other * beside + own; }
+    __device__ __forceinline__ void sync() const {
+        if (beside * parts == 1) __syncthreads();
+        else cluster.sync();
+    }
+};
+
 // ANCHOR: bytes
 // A step of both operands, at `place`: rows of W of a tile, 128 bytes of each, and behind them boxes of 64 columns of x.
 template <class T, class W, int ROWS, int GROUPS> struct Step {
@@ -27,9 +47,17 @@ template <class T, class W, int ROWS, int GROUPS> struct Step {
         tensor_load(place, weight, {k, n, 0}, full);
         tensor_load(place + OF_WEIGHTS / 2, weight, {k, gated ? n : n + M / 2, gated ? 1 : 0}, full);
     }
-    __device__ __forceinline__ void ask_x(const TensorMap& x, int k, Mbarrier* full) const {
+    // x: box b from `columns` and `planes` further on. Blocks side by side share it: each asks for its rows of the boxes, for all of them.
+    __device__ __forceinline__ void ask_x(const TensorMap& x, int k, const Stand& stand, Mbarrier* full, int columns = DEEP / BOXES,
+                                          int planes = 0) const {
+        unsigned char* boxes = place + OF_WEIGHTS;
+        if (stand.beside == 1) {
 #pragma unroll
-        for (int b = 0; b < BOXES; ++b) tensor_load(place + OF_WEIGHTS + b * OF_BOX, x, {k + b * (DEEP / BOXES), 0}, full);
+            for (int b = 0; b < BOXES; ++b) tensor_load(boxes + b * OF_BOX, x, {k + b * columns, 0, b * planes}, full);
+        } else {
+            int first = BOXES * ROWS / stand.beside * stand.own, b = first / ROWS;
+            tensor_load_multicast(boxes + first * SPAN, x, {k + b * columns, first % ROWS, b * planes}, full, stand.neighbours());
+        }
     }
 
     // sum = or += the products of this warpgroup's rows of W: of halves one group of wgmma, which goes on.
@@ -75,12 +103,49 @@ template <class T, class W, int ROWS, int GROUPS> struct Step {
     }
 };
 
+// What sums are multiplied with: the scale of each row of W of a tile, where W is of int8, and of each row of x, where it has one. They are
+// far away, so they come to shared memory while the products are made.
+template <class W, int ROWS, int GROUPS> struct Factors {
+    static constexpr int M = 64 * GROUPS;
+    float of_weight[is_int8<W> ? M : 1], of_x[is_int8<W> ? ROWS : 1];
+
+    // All threads that multiply; the scales of weights are nobody's result.
+    __device__ __forceinline__ void bring(const float* scale, int tile, int N, int gated) {
+        if constexpr (is_int8<W>) {
+            int i = threadIdx.x;
+            if (i < ROWS) of_x[i] = 1.0f;
+            if (i >= M) return;
+            int n = gated ? tile * (M / 2) + i % (M / 2) : tile * M + i;
+            of_weight[i] = n < N ? scale[gated && i >= M / 2 ? N + n : n] : 0.0f;
+        }
+    }
+    __device__ __forceinline__ float at(int r, int i) const {
+        if constexpr (is_int8<W>) return of_x[r] * of_weight[i];
+        else return 1.0f;
+    }
+};
+
+// Four neighbours, or as many of them as there are: by one load where they lie well.
+template <class T> __device__ __forceinline__ void load_four(float (&v)[4], const T* from, int there) {
+    T four[4] = {};
+    if (there >= 4 && reinterpret_cast<size_t>(from) % 8 == 0) {
+        uint2 raw = *reinterpret_cast<const uint2*>(from);
+        memcpy(static_cast<void*>(four), &raw, 8);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (i < there) four[i] = from[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = to_math(four[i]);
+}
+
 // The sums of a tile, those of each block of the cluster in its own shared memory: of each row of x its M rows of W. Rows are 4 banks
 // apart, so that the lanes of a fragment store to all banks.
 template <int ROWS, int GROUPS> struct TileSums {
     static constexpr int M = 64 * GROUPS, ROW = M + 4, BYTES = ROWS * ROW * 4;
     float* x;
-    cooperative_groups::cluster_group cluster;
+    const Stand& stand;
 
     __device__ __forceinline__ void store(const float (&sum)[ROWS / 2]) const {
         int first = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, r = threadIdx.x % 4 * 2;
@@ -92,38 +157,32 @@ template <int ROWS, int GROUPS> struct TileSums {
     __device__ __forceinline__ float4 all(int r, int i) const {
         float4 sum = {};
 #pragma unroll 4
-        for (int block = 0; block < int(cluster.num_blocks()); ++block) {
-            float4 part = *reinterpret_cast<const float4*>(cluster.map_shared_rank(x, block) + r * ROW + i);
+        for (int other = 0; other < stand.parts; ++other) {
+            float4 part = *reinterpret_cast<const float4*>(stand.cluster.map_shared_rank(x, stand.rank_of(other)) + r * ROW + i);
             sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
         }
         return sum;
     }
 
-    // This block's share of the tile's cells of y, four neighbours a thread. Where rows of x have a factor, it is quantum.
+    // This block's share of the tile's cells of y, four neighbours a thread.
     template <class W, class T>
-    __device__ __forceinline__ void end(const Columns<T>& to, int tile, const float* scale, const T* residual, int gated,
-                                        const float* quantum = nullptr) const {
+    __device__ __forceinline__ void end(const Columns<T>& to, const Factors<W, ROWS, GROUPS>& factors, const T* residual, int gated) const {
         constexpr int THREADS = MULTIPLIERS<GROUPS>;
-        int wide = gated ? M / 2 : M, parts = cluster.num_blocks();
-        for (int e = cluster.block_rank() * THREADS + threadIdx.x; e < to.R * wide / 4; e += parts * THREADS) {
-            int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = tile * wide + i;
+        int wide = gated ? M / 2 : M;
+#pragma unroll 2
+        for (int e = stand.part * THREADS + threadIdx.x; e < to.R * wide / 4; e += stand.parts * THREADS) {
+            int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = stand.tile * wide + i;
             if (n >= to.N) continue;
             // What comes from far is asked for before the sums of other blocks.
-            float of_row = quantum ? quantum[r] : 1.0f, factor[4], of_up[4], add[4];
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
-                int own = min(n + c, to.N - 1);
-                factor[c] = of_row * scale_of<W>(scale, own);
-                of_up[c] = gated ? of_row * scale_of<W>(scale, to.N + own) : 0.0f;
-                add[c] = residual ? to_math(residual[1ll * r * to.N + own]) : 0.0f;
-            }
+            float add[4] = {};
+            if (residual) load_four(add, residual + 1ll * r * to.N + n, to.N - n);
             float4 first = all(r, i), second = gated ? all(r, i + M / 2) : float4{};
             float cell[4] = {first.x, first.y, first.z, first.w}, up[4] = {second.x, second.y, second.z, second.w};
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
-                cell[c] *= factor[c];
-                if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * of_up[c];
-                if (residual) cell[c] += add[c];
+                cell[c] *= factors.at(r, i + c);
+                if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * factors.at(r, i + M / 2 + c);
+                cell[c] += add[c];
             }
             to.store_four(r, n, cell);
         }

@@ -24,12 +24,12 @@ impl FewRows<'_> {
             && Way::Bytes.source().runs_on(&device.facts().arch)
     }
 
-    /// Elements of shared memory that a block has for a row and for its norm.
+    /// Elements of shared memory that a block has for the weight of a norm, and for heads that are normed.
     pub(crate) fn kept_by_split(norm: Option<Norm>, k: usize) -> usize {
         match norm {
             None => 0,
-            Some(Norm { heads: None, .. }) => 2 * k,
-            Some(_) => 3 * k,
+            Some(Norm { heads: None, .. }) => k,
+            Some(_) => 2 * k,
         }
     }
 
@@ -67,13 +67,12 @@ impl FewRows<'_> {
         let device = plan.device().clone();
         let name = |tiles: &Tiles| tiles.name_of_bytes(dtype.cpp());
         let kernel = device.instantiate(Way::Bytes.source(), &name(&tiles), &name(&usual))?;
-        let share = tiles.share(fit, [n, k], gated, tiling);
-        let launch = kernel.grid([(tiles.across(n, gated) * share) as u32, 1, 1])?;
-        let launch = launch.cluster(share as u32).overlap_previous();
+        let cluster = tiles.cluster(fit, [n, k], gated, tiling);
+        let launch = cluster.launch(&kernel, tiles.across(n, gated))?;
         let Planes { bytes, quantum } = self.add_planes(plan)?;
-        let weight =
-            self.weight.loaded_by(tiles.map_of_weight(DType::I8, [n, k], gated, tiling)?);
-        let map = Operand::new(DType::I8, [rows, k]).several(2).loaded(tiles.rows())?;
+        let weight = self.weight.loaded_by(tiles.map_of_weight(DType::I8, [n, k], gated)?);
+        let map = Operand::new(DType::I8, [rows, k]).several(2);
+        let map = map.loaded(cluster.rows_of_a_box(tiles.rows(), 2))?;
         let planes = bytes.loaded_by(map);
         let scope = self.scope_of_wide(plan);
         let y = scope.y;
@@ -81,7 +80,7 @@ impl FewRows<'_> {
             &scope.scope,
             &kernel,
             launch,
-            arguments![weight: weight, planes: planes, quantum],
+            arguments![weight: weight, planes: planes, quantum, beside: cluster.beside],
         )?;
         Ok(y)
     }

@@ -8,8 +8,8 @@ use lab_reference::matmul::matmul;
 
 use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
 use crate::{
-    BYTES, COLUMNS, Dequantize, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, WGMMA, WGMMA_INT8,
-    quantize_rows,
+    BYTES, COLUMNS, DOTS, Dequantize, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, WGMMA,
+    WGMMA_INT8, quantize_rows,
 };
 
 pub(crate) static CHECKS: &[Check] = &[
@@ -105,6 +105,7 @@ fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
         all.extend(mma.flat_map(|way| both.map(|(dtype, int8)| (*way, dtype, int8))));
         if Way::Bytes.source().runs_on(&device.facts().arch) {
             all.extend([DType::BF16, DType::F16].map(|dtype| (Way::Bytes, dtype, true)));
+            all.extend([DType::BF16, DType::F16].map(|dtype| (Way::Dots, dtype, true)));
         }
     }
     all
@@ -424,7 +425,7 @@ fn gates_are_columns_of_the_product(device: &Device) {
         };
         let expected: Vec<f64> = (0..2 * rows * heads).map(cell).collect();
         // By Bytes each number of x is off by half of 1 / 32512 of the largest at most, four times the others: of random signs.
-        let bound = if way == Some(Way::Bytes) { 4e-5 } else { 4e-6 };
+        let bound = if [Some(Way::Bytes), Some(Way::Dots)].contains(&way) { 4e-5 } else { 4e-6 };
         assert_close(&format!("{way:?}"), &found, &expected, bound);
     }
 }
@@ -432,7 +433,7 @@ fn gates_are_columns_of_the_product(device: &Device) {
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
     for version in
-        [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &WGMMA, &WGMMA_INT8, &BYTES]
+        [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &DOTS, &WGMMA, &WGMMA_INT8, &BYTES]
     {
         let info = lab_harness::Version::info(version);
         if !lab_harness::Version::sources(version).iter().all(|s| s.runs_on(&device.facts().arch)) {

@@ -1,4 +1,4 @@
-//! The launches of `kernels/v6_columns.cu` and `kernels/v7_ring.cu`.
+//! The launches of `kernels/v6_columns.cu`, `kernels/v7_ring.cu` and `kernels/v10_dots.cu`.
 
 use lab_device::{DType, Kernel, Launch};
 use lab_harness::plan::{Scope, Slot};
@@ -40,23 +40,26 @@ impl Tiling {
 const MOST_COLUMNS: usize = 512;
 
 impl FewRows<'_> {
-    /// Adds the launch of what fits [`Way::Columns`] or [`Way::Ring`], by this one; y.
+    /// Adds the launch of what fits [`Way::Columns`], [`Way::Ring`] or [`Way::Dots`], by this one; y.
     pub(crate) fn add_columns(&self, plan: &mut Plan, way: Way) -> Result<Slot, Error> {
         let Self { dtype, rows, n, gated, .. } = *self;
         let Tiling { warps, each, depth, blocks, late, alone } = Tiling::of(way, rows);
         let w = if self.scale.is_some() { DType::I8 } else { dtype }.cpp();
-        let name = format!(
-            "few_rows_{}<{}, {w}, {rows}, {}, {warps}, {each}, {depth}, {blocks}, {late}>",
-            if way == Way::Ring { "ring" } else { "columns" },
-            dtype.cpp(),
-            self.norm_in_kernels()
-        );
+        let (t, norm) = (dtype.cpp(), self.norm_in_kernels());
+        let tiling = format!("{norm}, {warps}, {each}, {depth}, {blocks}");
+        let name = match way {
+            Way::Dots => format!("few_rows_dots<{t}, {rows}, {tiling}>"),
+            Way::Ring => format!("few_rows_ring<{t}, {w}, {rows}, {tiling}, {late}>"),
+            _ => format!("few_rows_columns<{t}, {w}, {rows}, {tiling}, {late}>"),
+        };
         let kernel = plan.device().kernel(way.source(), &name)?;
         let most = MOST_COLUMNS / if gated { 2 } else { 1 };
         let shared = |columns: usize| {
-            let sums = columns * rows * (1 + warps * if gated { 2 } else { 1 });
+            let of_columns = columns * if gated { 2 } else { 1 };
+            let scales = if way == Way::Dots { of_columns } else { 0 };
+            let floats = columns * rows + of_columns * rows * warps + scales;
             let ring = if way == Way::Ring { warps * 32 * each * depth * 16 } else { 0 };
-            ring + self.elements_of_x() * dtype.size() + sums * DType::F32.size()
+            ring + self.elements_of_x(way) * dtype.size() + floats * DType::F32.size()
         };
         // Fewer at most, where rows of x and a ring leave no room for so many: a kernel has up to 1 KB beside.
         let room = plan.device().facts().max_shared_per_block as usize;
@@ -74,15 +77,15 @@ impl FewRows<'_> {
         self.launch_normed(plan, &kernel, launch)
     }
 
-    /// Elements of shared memory for x, and for what its norm has beside it.
-    fn elements_of_x(&self) -> usize {
+    /// Elements of shared memory for x, and for what its norm has beside it, where planes of bytes come later.
+    fn elements_of_x(&self, way: Way) -> usize {
         let Self { rows, k, norm, .. } = *self;
         let normed = match norm {
             None => 0,
             Some(Norm { heads: None, .. }) => k,
             Some(_) => k + rows * k,
         };
-        rows * k + normed
+        rows * k + if way == Way::Dots { normed.max(rows * k) } else { normed }
     }
 
     /// Adds the launch of a kernel that may norm x; y.

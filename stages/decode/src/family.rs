@@ -293,6 +293,18 @@ pub static BYTES: FewRowsVersion = FewRowsVersion {
     way: Way::Bytes,
 };
 
+/// Bytes by bytes for one row or two.
+pub static DOTS: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v10_dots",
+        parent: Some("v6_columns_int8"),
+        change: "for one row or two: x as two planes of bytes in shared memory, four products of bytes an instruction",
+        dims: TWO_DIMS,
+        ..BYTES.info
+    },
+    way: Way::Dots,
+};
+
 const LARGEST: usize = 1 << 24;
 
 const fn dims(most: usize) -> [Dim; 3] {

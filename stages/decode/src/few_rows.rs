@@ -34,6 +34,8 @@ pub enum Way {
     Columns,
     /// The same, whose weights wait in shared memory, so that two launches fit side by side.
     Ring,
+    /// As Columns of W of int8, by x as two planes of bytes.
+    Dots,
     /// By wgmma and TMA, in clusters that share k, of sm_90a: up to 128 rows.
     Wgmma,
     /// The same of W of int8, as memory has it, by x as two planes of bytes. It may norm x itself, of any number of rows.
@@ -51,6 +53,7 @@ impl Way {
             Self::Split => &kernels::V5_SPLIT,
             Self::Columns => &kernels::V6_COLUMNS,
             Self::Ring => &kernels::V7_RING,
+            Self::Dots => &kernels::V10_DOTS,
             Self::Wgmma => &kernels::V8_WGMMA,
             Self::Bytes => &kernels::V9_BYTES,
         }
@@ -58,7 +61,7 @@ impl Way {
 
     pub(crate) fn most_rows(self) -> usize {
         match self {
-            Self::Columns | Self::Ring => 2,
+            Self::Columns | Self::Ring | Self::Dots => 2,
             Self::Wgmma | Self::Bytes => MOST_WIDE_ROWS,
             _ if self.is_of_halves() => MOST_ROWS,
             _ => 16,
@@ -82,7 +85,7 @@ impl Way {
 
     /// Whether it can ask for what the launches behind it begin with.
     pub(crate) fn asks_ahead(self) -> bool {
-        [Self::Persistent, Self::Columns].contains(&self)
+        [Self::Persistent, Self::Columns, Self::Dots].contains(&self)
     }
 
     /// Elements of x, of halves, that a version takes at most.
@@ -92,7 +95,7 @@ impl Way {
 
     /// Whether all of x lies in a block's shared memory.
     pub(crate) fn keeps_x(self) -> bool {
-        [Self::Columns, Self::Ring].contains(&self)
+        [Self::Columns, Self::Ring, Self::Dots].contains(&self)
     }
 }
 
@@ -203,9 +206,15 @@ impl FewRows<'_> {
         match rows {
             _ if !by_mma => Way::Flight,
             // One row has the bits of two, so what takes one must take two.
-            1..=2 if stays => Way::Columns,
-            _ if int8 && rows > 8 && Self::takes_bytes(device, [rows, k]) => Way::Bytes,
-            _ if rows > 8 && Self::takes_wgmma(device, rows) => Way::Wgmma,
+            1..=2 if stays => {
+                if int8 {
+                    Way::Dots
+                } else {
+                    Way::Columns
+                }
+            }
+            _ if int8 && rows > 2 && Self::takes_bytes(device, [rows, k]) => Way::Bytes,
+            _ if rows > 2 && Self::takes_wgmma(device, rows) => Way::Wgmma,
             _ if rows > MANY && splits => Way::Split,
             _ => Way::Persistent,
         }
@@ -214,13 +223,14 @@ impl FewRows<'_> {
     /// Whether a product of such rows can norm them itself: up to eight that fit into shared memory beside those of other blocks. What
     /// [`FewRows::usual_way`] chooses for so many then can.
     pub fn norms(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
-        Self::takes(device, dtype, [rows, k])[1] && rows <= 8 && rows * k <= MOST_NORMED
+        let norms = Self::usual_way(device, dtype, false, [rows, k]).norms();
+        Self::takes(device, dtype, [rows, k])[1] && norms && rows <= 8 && rows * k <= MOST_NORMED
     }
 
     /// The same of many rows, as they become bytes: by W of int8.
     pub fn norms_as_bytes(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
         let is_usual = Self::usual_way(device, dtype, true, [rows, k]) == Way::Bytes;
-        is_usual && Self::fits_split(device, 3 * k * dtype.size())
+        is_usual && Self::fits_split(device, 2 * k * dtype.size())
     }
 
     /// Whether so many bytes of a row, and of its norm, fit a block's shared memory beside what it has by itself.
@@ -243,7 +253,7 @@ impl FewRows<'_> {
             Way::Naive => format!("few_rows_naive<{t}>"),
             Way::Warp => format!("few_rows_warp<{t}, {of_rows}>"),
             Way::Flight => format!("few_rows_flight<{t}, {w}, {of_rows}>"),
-            Way::Columns | Way::Ring => return self.add_columns(plan, way),
+            Way::Columns | Way::Ring | Way::Dots => return self.add_columns(plan, way),
             Way::Wgmma => return self.add_wgmma(plan, None),
             Way::Bytes => return self.add_bytes(plan, None),
             Way::Split => {
@@ -270,7 +280,7 @@ impl FewRows<'_> {
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
             // Eight blocks for eight tiles.
             Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
-            Way::Columns | Way::Ring | Way::Wgmma | Way::Bytes => {
+            Way::Columns | Way::Ring | Way::Dots | Way::Wgmma | Way::Bytes => {
                 unreachable!("it is added by itself")
             }
         };
@@ -381,8 +391,8 @@ impl FewRows<'_> {
                 format!("{way:?}"),
             ));
         }
-        if way == Way::Bytes && scale.is_none() {
-            return Err(Error::bad(of("W"), "int8 by Bytes", dtype));
+        if [Way::Bytes, Way::Dots].contains(&way) && scale.is_none() {
+            return Err(Error::bad(of("W"), format!("int8 by {way:?}"), dtype));
         }
         let kept = Self::kept_by_split(norm, k) * dtype.size();
         let fits = match way {

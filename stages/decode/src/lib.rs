@@ -19,7 +19,7 @@ use lab_harness::Stage;
 pub use columns::Before;
 pub use dequantize::Dequantize;
 pub use family::{
-    BYTES, COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE,
+    BYTES, COLUMNS, COLUMNS_INT8, DOTS, FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE,
     PERSISTENT, PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP, WGMMA, WGMMA_INT8,
 };
 pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
@@ -53,6 +53,7 @@ pub static STAGE: Stage = Stage {
         &RING_INT8,
         &WGMMA_INT8,
         &BYTES,
+        &DOTS,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

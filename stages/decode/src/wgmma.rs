@@ -1,7 +1,6 @@
 //! The launch of `kernels/v8_wgmma.cu`.
 
-use lab_device::TensorMap;
-use lab_device::{DType, Device};
+use lab_device::{DType, Device, Kernel, Launch, TensorMap};
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::tiling::candidates;
 use lab_harness::{Error, Operand, Plan, Tiling, arguments, named};
@@ -42,9 +41,9 @@ impl Tiles {
         Self::new(way, rows, int8, [2, if int8 && rows > 64 { 1 } else { 2 }])
     }
 
-    /// Those in use. All bytes of W and of x, which comes once for each tile, go through the L2 cache: higher tiles ask for x less often. (A
-    /// token gained 0.6 % by that, less than was guessed.) Of tiles of 128 and of 192 rows of W those are taken that are done first, if each takes as long as it has rows
-    /// of W and of x. Rows of x have no say, and neither has what shares k: a row has the same bits among any others.
+    /// Those in use. All bytes of W and of x, which comes once for each tile or cluster, go through the L2 cache: higher tiles ask for x less
+    /// often. Of tiles of 128 and of 192 rows of W those are taken that are done first, if a multiprocessor has one block at a time, and each
+    /// takes as long as it has rows of W and of x. What shares k has no say: a row has the same bits among any others.
     pub(crate) fn chosen(
         (way, int8): (Way, bool),
         multiprocessors: usize,
@@ -53,10 +52,12 @@ impl Tiles {
     ) -> Self {
         let low = Self::usual(way, rows, int8);
         let high = Self::new(way, rows, int8, [3, 1]);
-        let parts = low.share(multiprocessors, [n, row], gated, None);
         let time = |tiles: &Self| {
-            let rounds = (tiles.across(n, gated) * parts).div_ceil(multiprocessors);
-            rounds * (2 * tiles.high() + 64)
+            let cluster = tiles.cluster(multiprocessors, [n, row], gated, None);
+            let blocks = cluster.blocks(tiles.across(n, gated));
+            // Multiprocessors come in groups of 16 or 18, and a cluster has some of one group.
+            let fit = if cluster.size() > 2 { multiprocessors * 15 / 16 } else { multiprocessors };
+            blocks.div_ceil(fit.max(1)) * (2 * tiles.high() + 64)
         };
         // Halves made of int8, and the sums of more than 64 rows of bytes, have no room in the registers of four warpgroups.
         let fits = if way == Way::Bytes { rows <= 64 } else { !int8 };
@@ -118,24 +119,71 @@ impl Tiles {
         }
     }
 
+    /// The blocks that work together, of which `tiling` may say how many.
+    pub(crate) fn cluster(
+        &self,
+        multiprocessors: usize,
+        sizes: [usize; 2],
+        gated: bool,
+        tiling: Option<&Tiling>,
+    ) -> Cluster {
+        let parts = self.share(multiprocessors, sizes, gated, tiling);
+        let usual = if self.rows >= SHARED_FROM { 2 } else { 1 };
+        let beside = tiling.map_or(usual, |tiling| tiling.get("BESIDE"));
+        // Clusters of more than eight do not run everywhere.
+        Cluster { parts, beside: if parts * beside <= MOST_IN_CLUSTER { beside } else { 1 } }
+    }
+
     /// By which the rows of W come.
     pub(crate) fn map_of_weight(
         &self,
         dtype: DType,
         [n, k]: [usize; 2],
         gated: bool,
-        tiling: Option<&Tiling>,
     ) -> Result<TensorMap, Error> {
         let several = if gated { 2 } else { 1 };
-        let map = Operand::new(dtype, [n, k]).several(several).loaded(self.high() / 2)?;
-        let two_lines = tiling.is_some_and(|tiling| tiling.get("LINES") == 2);
-        Ok(if two_lines { map.fetch_ahead() } else { map })
+        Operand::new(dtype, [n, k]).several(several).loaded(self.high() / 2)
     }
 }
 
-/// What `lab tune` tries: warpgroups of a block, blocks of a multiprocessor, blocks that share k (0 is as many as fit), and lines of memory
-/// that are fetched at a time.
-const NAMES: [&str; 4] = ["GROUPS", "BLOCKS", "PARTS", "LINES"];
+/// From so many rows of x on, blocks of neighbouring tiles bring them for each other.
+const SHARED_FROM: usize = 32;
+
+const MOST_IN_CLUSTER: usize = 8;
+
+/// The blocks of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    /// That share the columns of a tile.
+    parts: usize,
+    /// Tiles side by side, whose blocks bring x for each other.
+    pub(crate) beside: usize,
+}
+
+impl Cluster {
+    fn size(&self) -> usize {
+        self.parts * self.beside
+    }
+
+    /// Of so many tiles; the last ones may have no columns of y.
+    fn blocks(&self, across: usize) -> usize {
+        across.next_multiple_of(self.beside) * self.parts
+    }
+
+    pub(crate) fn launch(&self, kernel: &Kernel, across: usize) -> Result<Launch, Error> {
+        let launch = kernel.grid([self.blocks(across) as u32, 1, 1])?;
+        Ok(launch.cluster(self.size() as u32).overlap_previous())
+    }
+
+    /// Rows of x that one copy brings, of `rows` rows in so many boxes.
+    pub(crate) fn rows_of_a_box(&self, rows: usize, boxes: usize) -> usize {
+        if self.beside == 1 { rows } else { boxes * rows / self.beside }
+    }
+}
+
+/// What `lab tune` tries: warpgroups of a block, blocks of a multiprocessor, blocks that share k (0 is as many as fit), and tiles
+/// side by side whose blocks share x.
+const NAMES: [&str; 4] = ["GROUPS", "BLOCKS", "PARTS", "BESIDE"];
 
 /// Multiprocessors of the GPU whose tiling in use stands first.
 const TUNED_FOR: usize = 132;
@@ -148,10 +196,14 @@ pub(crate) fn tilings(way: Way, [rows, n, k]: [usize; 3], int8: bool) -> Vec<Til
     let row = if int8 { k } else { 2 * k };
     let usual = Tiles::chosen((way, int8), TUNED_FOR, [rows, n, row], false);
     let Tiles { groups, blocks, .. } = usual;
-    let values: [&[usize]; 4] = [&[2, 3, 4], &[1, 2], &[0, 1, 2, 3, 4, 8], &[1, 2]];
-    candidates(&NAMES, [groups, blocks, 0, 1], values, |tiling| {
+    let Cluster { beside, .. } = usual.cluster(TUNED_FOR, [n, row], false, None);
+    let values: [&[usize]; 4] = [&[2, 3], &[1, 2], &[0, 1, 2, 4], &[1, 2, 4]];
+    candidates(&NAMES, [groups, blocks, 0, beside], values, |tiling| {
         let [groups, blocks] = [tiling.get("GROUPS"), tiling.get("BLOCKS")];
         let tiles = Tiles::new(way, rows, int8, [groups, blocks]);
+        let cluster = tiles.cluster(TUNED_FOR, [n, row], false, Some(tiling));
+        let shares = cluster.beside == tiling.get("BESIDE")
+            && (cluster.beside == 1 || tiles.rows >= 8 * cluster.beside);
         // Sums of a thread and fragments of int8, in the registers that so many threads leave; of bytes the sums of two planes.
         let of_way = if way == Way::Bytes {
             tiles.rows / 2
@@ -161,8 +213,7 @@ pub(crate) fn tilings(way: Way, [rows, n, k]: [usize; 3], int8: bool) -> Vec<Til
             0
         };
         let registers = 32 + tiles.rows / 2 + of_way;
-        let fills = blocks == 2 || groups >= 3 || tiles.rows > 64;
-        (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1 && fills
+        (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1 && shares
     })
 }
 
@@ -208,14 +259,19 @@ impl FewRows<'_> {
         let tiles = tiling.map_or(usual, |tiling| Tiles::tiled(way, rows, int8, tiling));
         let name = |tiles: &Tiles| tiles.name(dtype.cpp(), of_weight.cpp());
         let kernel = device.instantiate(Way::Wgmma.source(), &name(&tiles), &name(&usual))?;
-        let share = tiles.share(fit, [n, row], gated, tiling);
-        let launch = kernel.grid([(tiles.across(n, gated) * share) as u32, 1, 1])?;
-        let launch = launch.cluster(share as u32).overlap_previous();
-        let weight =
-            self.weight.loaded_by(tiles.map_of_weight(of_weight, [n, k], gated, tiling)?);
-        let x = self.x.loaded_by(Operand::new(dtype, [rows, k]).loaded(tiles.rows)?);
+        let cluster = tiles.cluster(fit, [n, row], gated, tiling);
+        let launch = cluster.launch(&kernel, tiles.across(n, gated))?;
+        let weight = self.weight.loaded_by(tiles.map_of_weight(of_weight, [n, k], gated)?);
+        let boxes = if int8 { 2 } else { 1 };
+        let map = Operand::new(dtype, [rows, k]).several(1);
+        let x = self.x.loaded_by(map.loaded(cluster.rows_of_a_box(tiles.rows, boxes))?);
         let WideScope { scope, y } = self.scope_of_wide(plan);
-        plan.launch_in(&scope, &kernel, launch, arguments![weight: weight, x: x])?;
+        plan.launch_in(
+            &scope,
+            &kernel,
+            launch,
+            arguments![weight: weight, x: x, beside: cluster.beside],
+        )?;
         Ok(y)
     }
 

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use decode::{
-    BYTES, COLUMNS, COLUMNS_INT8, FLIGHT, FLIGHT_INT8, MMA, MMA_INT8, NAIVE, PERSISTENT,
+    BYTES, COLUMNS, COLUMNS_INT8, DOTS, FLIGHT, FLIGHT_INT8, MMA, MMA_INT8, NAIVE, PERSISTENT,
     PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, STAGE, WARP, WGMMA, WGMMA_INT8,
 };
 use lab_harness::suite::{assert_right_within, in_all_types};
@@ -19,6 +19,7 @@ version_tests! {
     ring = [RING, RING_INT8],
     wgmma = [WGMMA, WGMMA_INT8],
     bytes = [BYTES],
+    dots = [DOTS],
 }
 
 stage_checks!(STAGE);

@@ -9,6 +9,7 @@ use lab_harness::{Options, Problem, Tensor, Tensors, Version, run, version_check
 use crate::linear_checks::{
     bare_products_have_the_same_bits, every_epilogue_is_right, gradients_of_a_layer_add_up,
     large_layers_are_right, weight_gradients_add_up, what_a_layer_cannot_take_is_refused,
+    wide_results_take_turns,
 };
 use crate::narrow_round::narrow_tiles;
 use crate::settings::TILE;
@@ -31,6 +32,7 @@ pub(crate) static CHECKS: &[Check] = &[
     Check::new("every_epilogue_is_right", every_epilogue_is_right),
     Check::new("gradients_of_a_layer_add_up", gradients_of_a_layer_add_up),
     Check::new("bare_products_have_the_same_bits", bare_products_have_the_same_bits),
+    Check::new("wide_results_take_turns", wide_results_take_turns),
     Check::new("weight_gradients_add_up", weight_gradients_add_up),
     Check::new("what_a_layer_cannot_take_is_refused", what_a_layer_cannot_take_is_refused),
     Check::new("swiglu_is_that_of_what_is_stored", swiglu_is_that_of_what_is_stored),

@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
               long long h_position, long long h_head, long long ogate_stride, float eps) {
     using Asked = Coming<T, LANES, PACKS, N>;
     using Row = Strip<T, LANES, PACKS, N>;
-    griddep_wait();               // h is what the launch before writes
-    griddep_launch_dependents();  // a product behind this may ask for its weights
+    griddep_launch_dependents();  // a product behind this may ask for its weights, while the launch before this ends
+    griddep_wait();               // h is what that one writes
     int r = blockIdx.x * Row::ROWS + Row::row(), inside = r < rows ? width : 0, first = blockIdx.y * width;
     Asked coming_h(h + head_of_row(r, positions, h_batch, h_position, h_head), inside);
     Asked coming_o(ogate + r * ogate_stride + first, inside), coming_w(weight + first, inside);

@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
              float eps, bool has_added, bool centered) {
     using Asked = Coming<T, LANES, PACKS, N>;
     using Row = Strip<T, LANES, PACKS, N>;
-    griddep_wait();               // x is what the launch before writes
-    griddep_launch_dependents();  // a product behind this may ask for its weights
+    griddep_launch_dependents();  // a product behind this may ask for its weights, while the launch before this ends
+    griddep_wait();               // x is what that one writes
     long long r = blockIdx.x * 1ll * Row::ROWS + Row::row(), at = r * width;
     int inside = r < rows ? width : 0;
     // All loads are under way before the first sum.

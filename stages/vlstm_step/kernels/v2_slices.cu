@@ -14,7 +14,7 @@
 using namespace lab;
 
 template <class T, class State, int THREADS, int LANES>
-__global__ void __launch_bounds__(THREADS, sizeof(State) == 4 ? 3 : 2)
+__global__ void __launch_bounds__(THREADS, 3)
     vlstm_step_slices(const T* q, const T* k, const T* v, const float* i_gate, const float* f_gate, State* C,
                       float* n, float* m, T* __restrict__ h, unsigned* tickets, int dhqk, int dhhv,
                       int slices, float scale, float eps) {
@@ -25,9 +25,9 @@ __global__ void __launch_bounds__(THREADS, sizeof(State) == 4 ? 3 : 2)
     __shared__ Key key[MOST_KEYS];
     __shared__ float4 part[PARTS][COLUMNS / 4];
     __shared__ bool last;
-    // The product before has made q, k, v and the gates. Behind it, a product may ask for its weights.
-    griddep_wait();
+    // Behind this a product may ask for its weights; the one before has made q, k, v and the gates.
     griddep_launch_dependents();
+    griddep_wait();
     int thread = threadIdx.x;
     long long head = blockIdx.x / slices;
     int c0 = blockIdx.x % slices * COLUMNS, own = thread % LANES * N, c = c0 + own;

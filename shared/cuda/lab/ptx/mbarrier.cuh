@@ -75,6 +75,17 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(ClusterAddress barrier) 
 #endif
 }
 
+// The same where all that other blocks then do in that place is a copy, and all that was read there was read by wgmma, or by
+// threads of the copying block. Copies wait for the phase by themselves. So it releases loads and stores to the own block only:
+// for the cluster it would wait at MEMBAR.ALL.GPU each time.
+__device__ __forceinline__ void mbarrier_arrive_for_copies(ClusterAddress barrier) {
+#ifdef LAB_EMULATOR
+    emu_mbarrier_arrive(barrier, 1, 0, EMU_SCOPE_CLUSTER);
+#else
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+
 // Whether the phase of that parity is complete; may take a while to say no.
 __device__ __forceinline__ bool mbarrier_try_wait(Mbarrier* barrier, unsigned parity) {
 #ifdef LAB_EMULATOR
@@ -100,6 +111,19 @@ __device__ __forceinline__ bool mbarrier_try_wait_cluster(Mbarrier* barrier, uns
                  : "=r"(complete) : "r"(shared_address(barrier)), "r"(parity) : "memory");
     return complete;
 #endif
+}
+
+// The same where other blocks have asked for copies, or arrived for some: acquires from the own block only, without a fence.
+__device__ __forceinline__ bool mbarrier_try_wait_for_copies(Mbarrier* barrier, unsigned parity) {
+#ifdef LAB_EMULATOR
+    return emu_mbarrier_try_wait(barrier, parity, EMU_SCOPE_CLUSTER);
+#else
+    return mbarrier_try_wait(barrier, parity);
+#endif
+}
+
+__device__ __forceinline__ void mbarrier_wait_for_copies(Mbarrier* barrier, unsigned parity) {
+    while (!mbarrier_try_wait_for_copies(barrier, parity)) {}
 }
 
 __device__ __forceinline__ void mbarrier_wait(Mbarrier* barrier, unsigned parity) {

@@ -1,0 +1,122 @@
+// y = s (x Wᵀ) + residual of one row or two, W of int8: v6_columns by products of bytes, four of them an instruction.
+//
+//     y_rn = s_n e_r Σ_k W_nk (256 high_rk + low_rk) + residual_rn        z_rk ≈ e_r (256 high_rk + low_rk),  e_r = max_k |z_rk| / 32512
+//
+// z is x, or its norm. Each block makes whole numbers of 16 bits of it, as v9_bytes' first launch does, and leaves their bytes in two
+// planes in shared memory. dp4a multiplies four bytes of W with four of a plane: half an instruction for each number of W, where v6 has
+// three. When the last weights of a block arrive, that many fewer are left to do. Sums are whole numbers: exact in any order.
+//
+// Work split, weights ahead, sums, gates, parts: as v6_columns. Scales come to shared memory before x is there.
+//
+// weight: N x K, or 2 N x K; scale: one for each of its rows; x: R x K; norm: K; ogate (o): R x K; residual: R x N; y: R x N, in
+// parts (cell_of). K is a multiple of 16; R is ROWS.
+#include "ahead.cuh"
+#include "columns.cuh"
+#include "lab/ptx/dp4a.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+#include "units.cuh"
+
+using namespace lab;
+
+// planes = z in units of its row's largest number / 32512: [2, ROWS, K]; a unit of each row. Planes take no room of z.
+template <int ROWS, int THREADS, class T>
+__device__ __forceinline__ void split_rows(signed char* planes, float (&unit)[ROWS], const T* z, int K) {
+    constexpr int E = Pack<T>::N;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        float largest = 0;
+#pragma unroll 1
+        for (int k = threadIdx.x * E; k < K; k += THREADS * E) {
+            Pack<T> v = load_pack(z + r * K + k);
+#pragma unroll
+            for (int i = 0; i < E; ++i) largest = Larger{}(largest, fabsf(v.v[i]));
+        }
+        largest = block_reduce<THREADS>(largest, Larger{}, 0.0f);
+        float inverse = inverse_of(largest);
+#pragma unroll 1
+        for (int k = threadIdx.x * E; k < K; k += THREADS * E) {
+            signed char* high = planes + r * K + k;
+            store_units(high, high + ROWS * K, load_pack(z + r * K + k), inverse);
+        }
+        unit[r] = largest / MOST_UNITS;
+    }
+}
+
+// ANCHOR: dots
+// high[j][r] += W times the upper bytes, low[j][r] += W times the lower ones, over a lane's pack of each of EACH rows.
+template <int EACH, int ROWS>
+__device__ __forceinline__ void multiply_bytes(int (&high)[EACH * ROWS], int (&low)[EACH * ROWS], const uint4 (&raw)[EACH],
+                                               const signed char* planes, int K) {
+    auto add = [](int sum, const uint4& w, const uint4& x) {
+        return dot_bytes(w.w, x.w, dot_bytes(w.z, x.z, dot_bytes(w.y, x.y, dot_bytes(w.x, x.x, sum))));
+    };
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        uint4 upper = *reinterpret_cast<const uint4*>(planes + r * K), lower = *reinterpret_cast<const uint4*>(planes + (ROWS + r) * K);
+#pragma unroll
+        for (int j = 0; j < EACH; ++j) {
+            high[j * ROWS + r] = add(high[j * ROWS + r], raw[j], upper);
+            low[j * ROWS + r] = add(low[j * ROWS + r], raw[j], lower);
+        }
+    }
+}
+// ANCHOR_END: dots
+
+template <class T, int ROWS, Norm NORM, int WARPS, int EACH, int DEPTH, int BLOCKS>
+__global__ void __launch_bounds__(32 * WARPS, BLOCKS)
+    few_rows_dots(const signed char* __restrict__ weight, const float* __restrict__ scale, const T* x, const T* __restrict__ norm,
+                  const T* ogate, const T* __restrict__ bias, const T* residual, T* y, float* gates, int N, int K, int D,
+                  int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4,
+                  const signed char* __restrict__ next, long long next_half, int next_share, int next_bytes, const float* state,
+                  int state_bytes) {
+    constexpr int THREADS = 32 * WARPS;
+    DYNAMIC_SHARED(T, z);  // [ROWS, K]; behind it what the norm needs, and then the planes; the sums, and the scales
+    using Own = Share<signed char, WARPS, EACH>;
+    Own own(N, K, gated);
+    T* behind = z + ROWS * K;
+    signed char* planes = reinterpret_cast<signed char*>(behind);
+    BlockSums<ROWS> sums(behind + max(of_norm<NORM, ROWS>(K), ROWS * K), own);
+    float* scales = sums.sums + sums.room * sums.slices;
+
+    Loads<signed char, Own> ahead(weight + 1ll * own.first * K, own);
+    uint4 raw[DEPTH][EACH] = {};
+    auto ask = [&](int d) { ahead.next(own, [&](int j, const signed char* from) { raw[d][j] = load_once(from); }); };
+#pragma unroll
+    for (int d = 0; d < DEPTH; ++d) ask(d);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < own.rows; i += THREADS) scales[i] = scale[own.row_of(i, N, gated)];
+    // W and its scales are nobody's result: they are on their way before x is there.
+    bring_rows<NORM, ROWS, THREADS>(z, behind, x, norm, ogate, eps, K, D);
+    if (has_residual) sums.template bring_added<THREADS>(residual, own, N);
+    __syncthreads();  // z is there, and what the norm needed is free
+    float unit[ROWS];
+    split_rows<ROWS, THREADS>(planes, unit, z, K);
+    __syncthreads();  // the planes are there
+
+    int steps = own.steps(), high[EACH * ROWS] = {}, low[EACH * ROWS] = {};
+    Place<Own> here(own);
+#pragma unroll 1
+    for (int s = 0; s < steps; s += DEPTH) {
+        if (s + DEPTH >= steps) {
+            griddep_launch_dependents();
+            if (threadIdx.x % 32 == 0)
+                ask_ahead(threadIdx.x / 32, WARPS, next, next_half, next_share, next_bytes, state, state_bytes);
+        }
+#pragma unroll
+        for (int d = 0; d < DEPTH; ++d) {
+            if (s + d >= steps) break;
+            if (here.k < own.end) multiply_bytes<EACH, ROWS>(high, low, raw[d], planes + here.k, K);
+            ask(d);
+            int row = here.row;
+            if (!here.advance(own)) continue;
+            float sum[EACH * ROWS];
+#pragma unroll
+            for (int i = 0; i < EACH * ROWS; ++i)  // a lane has 64 products at most, of 22 bits and a sign
+                sum[i] = static_cast<float>(256 * high[i] + low[i]) * unit[i % ROWS], high[i] = low[i] = 0;
+            sums.put(own, row, sum);
+        }
+    }
+    __syncthreads();  // the sums of all slices are there
+    auto scale_at = [&](int i) { return scales[i]; };
+    store_columns<ROWS, THREADS>(sums, own, scale_at, has_residual, gated, Columns<T>{y, gates, bias, ROWS, N, heads, cap, p1, p2, p3, p4});
+}
