@@ -245,12 +245,23 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     int column, from, to, sharing = 1;  // so many heads of V have the same of Q and K
 
     __device__ __forceinline__ int count() const { return to - from; }
-    __device__ __forceinline__ int chunk(int turn) const { return BACK ? to - 1 - turn : from + turn; }
+    // dq's stretches come from the last to the first, too, each from the state that is saved before it: so the walks of a head
+    // read the same chunks at about the same time. In a stretch its chunks come in their order.
+    __device__ __forceinline__ int chunk(int turn) const {
+        if (BACK) return to - 1 - turn;
+        int last = (to - 1) / ANCHOR_CHUNKS * ANCHOR_CHUNKS, behind = turn - (to - last);
+        return behind < 0 ? last + turn : last - (behind / ANCHOR_CHUNKS + 1) * ANCHOR_CHUNKS + behind % ANCHOR_CHUNKS;
+    }
+    // Whether the chunk behind this turn's is in another stretch, or none is.
+    __device__ __forceinline__ bool ends_stretch(int turn) const {
+        return !BACK && (chunk(turn) + 1 == to || (chunk(turn) + 1) % ANCHOR_CHUNKS == 0);
+    }
 
     // ANCHOR: state
-    // A warpgroup, one of those of panel group / PARTS. Calls pass(c) when the state is what it is before chunk c.
-    template <class Pass>
-    __device__ __forceinline__ void hold(GradientState<W>& state, int group, Pass pass) const {
+    // A warpgroup, one of those of panel group / PARTS. Calls pass(c) when the state is what it is before chunk c, and
+    // ask(c), and later have(c), for it to become that of another stretch.
+    template <class Ask, class Have, class Pass>
+    __device__ __forceinline__ void hold(GradientState<W>& state, int group, Ask ask, Have have, Pass pass) const {
         Turn<W::PLACES> turn;
         Turn<W::Y_PLACES> of_y;
         Turn<W::PAIRS> pair;
@@ -279,10 +290,14 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             // x, z and weights have been read: the next but one may come while this chunk is made. As below for the fence.
             __threadfence_block();
             leave(rings.places, turn);
+            // The state of this stretch is of no use any more: the next one comes while out is made.
+            bool ends = ends_stretch(n), goes_on = ends && n + 1 < count();
+            if (goes_on) ask(chunk(n + 1));
             if constexpr (!is_f16<T>) rings.pairs.wait_full(pair);
             rings.ys.wait_full(of_y);
             state.add_chunk_pairs_to_out(shared.pairs[pair.place]);
-            state.add_keys(shared.ys[of_y.place]);
+            if (!ends) state.add_keys(shared.ys[of_y.place]);
+            else wgmma_commit();  // a group of none, for what waits for all but one
             state.round_out(shared.room, powers);
             leave(rings.pairs, pair);  // and what the other part has sent
             if (DOTS) {
@@ -293,6 +308,10 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
                 __threadfence_block();
                 leave(rings.others[panel], other);
                 other.advance();
+            }
+            if (goes_on) {
+                wgmma_wait<0>();
+                have(chunk(n + 1));
             }
             state.round();
             leave(rings.ys, of_y);

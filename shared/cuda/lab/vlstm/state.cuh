@@ -140,19 +140,27 @@ template <class T, int KEY, int PARTS = 1> class State {
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) c[n] = gamma * c[n] + part[follows(n, SIZE)];
     }
-    // C is what such a one has saved, in panels of SIZE words.
-    template <int SIZE> __device__ __forceinline__ void begin_transposed(const unsigned* saved, int key) {
+    // C is to be what such a one has saved, in panels of SIZE words: asked for here, and C once it has been unpacked.
+    template <int SIZE> __device__ __forceinline__ void ask_transposed(const unsigned* saved, int key) {
         if constexpr (is_f16<T>) {
             saved += begins(key, SIZE);
 #pragma unroll
             for (int n = 0; n < KEY / 2; ++n) c[n] = __uint_as_float(saved[follows(n, SIZE)]);
         } else {
             // Two words have become one: of a pair of keys.
-            int at = begins(key, 2 * SIZE), odd = at / 128 % 2;
+            int at = begins(key, 2 * SIZE);
             saved += at / 256 * 128 + at % 128;
 #pragma unroll
+            for (int n = 0; n < KEY / 2; ++n)
+                c[n] = __uint_as_float(saved[follows(n, 2 * SIZE) / 256 * 128 + follows(n, 2 * SIZE) % 128]);
+        }
+    }
+    template <int SIZE> __device__ __forceinline__ void unpack_transposed(int key) {
+        if constexpr (!is_f16<T>) {
+            int odd = begins(key, 2 * SIZE) / 128 % 2;
+#pragma unroll
             for (int n = 0; n < KEY / 2; ++n) {
-                float2 two = floats_of<T>(saved[follows(n, 2 * SIZE) / 256 * 128 + follows(n, 2 * SIZE) % 128]);
+                float2 two = floats_of<T>(__float_as_uint(c[n]));
                 c[n] = odd ? two.y : two.x;
             }
         }
