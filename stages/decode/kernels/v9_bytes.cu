@@ -21,8 +21,8 @@
 
 using namespace lab;
 
-// ANCHOR: planes
 constexpr int SPLIT_THREADS = 512;
+
 // f(column, pack) of all packs of a row, a thread's loads of four at a time.
 template <class T, class F> __device__ __forceinline__ void for_each_pack(const T* row, int K, F f) {
     constexpr int LOADS = 4, STEP = SPLIT_THREADS * Pack<T>::N;
@@ -126,7 +126,6 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     float rstd = NORM == RMS ? 1.0f / sqrtf(squares / K + eps) : 1.0f;
     if (threadIdx.x == 0) quantum[r] = rstd * largest / MOST_UNITS;
 }
-// ANCHOR_END: planes
 
 // A step whose columns of x are two planes of bytes, 128 columns of each.
 template <class T, int ROWS, int GROUPS> struct ByteStep : Step<T, signed char, ROWS, GROUPS> {

@@ -5,10 +5,10 @@
 //   h_i  = (Σ_j C̃_ij v_j + s β_i Cᵀ q_i) / (n_i + eps)
 //   C ← γ C + Σ_j α_j k_j v_jᵀ             n ← γ n + Σ_j α_j k_j
 //
-// D, m, α, β and γ are of the gates alone (lab/vlstm/scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V. Its
+// P, m, α, β and γ are of the gates alone (lab/vlstm/scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V. Its
 // warpgroups, as lab/vlstm/roles.cuh has them: GROUPS of them hold 64 columns of the state each; one makes C̃ and n, which need
 // nothing of C, and so runs ahead; the warps of the last one ask for tiles and scan the gates. Of packed sequences
-// (lab/vlstm/chunk.cuh) a block walks one of a head: states [sequences][heads].
+// (lab/vlstm/sequence.cuh) a block walks one of a head: states [sequences][heads].
 //
 // These are the vLSTM's gates and its normaliser. The same walk with others, as lab/vlstm/policy.cuh has them, makes its relatives:
 // without n and m it asks for nothing of them, and `sharing` heads of V may have one of Q and K. Who is not `weighed` has no i_gate.

@@ -26,7 +26,10 @@ pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
-pub use self::linear::{DECAY, Linear, LinearForward, SIGMOID, has_weights};
+pub use self::linear::{
+    DECAY, Linear, LinearForward, PACKED_DECAY, PACKED_SIGMOID, SIGMOID, has_weights,
+    packed_bench_shapes,
+};
 
 /// A walk over chunks.
 #[derive(Debug)]
@@ -192,7 +195,17 @@ pub static WIDE: Walk = Walk {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state stays in registers from the first chunk to the last",
-    versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE, &DECAY, &SIGMOID],
+    versions: &[
+        &STEPS,
+        &ROLES,
+        &SEGMENTED,
+        &PACKED,
+        &WIDE,
+        &PACKED_DECAY,
+        &PACKED_SIGMOID,
+        &DECAY,
+        &SIGMOID,
+    ],
     is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,

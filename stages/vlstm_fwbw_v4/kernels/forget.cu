@@ -12,7 +12,6 @@
 #include "lab/reduce.cuh"
 #include "lab/vlstm/policy.cuh"
 #include "lab/vlstm/weights.cuh"
-#include "slots.cuh"
 
 using namespace lab;
 

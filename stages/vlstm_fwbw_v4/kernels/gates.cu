@@ -6,7 +6,6 @@
 #include "lab/reduce.cuh"
 #include "lab/vlstm/scan.cuh"
 #include "lab/vlstm/weights.cuh"
-#include "slots.cuh"
 
 using namespace lab;
 

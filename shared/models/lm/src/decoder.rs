@@ -9,9 +9,9 @@ use lab_harness::binding::StepTime;
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Binder, Binding, Error, Tensor, Tensors, arguments};
 
-use crate::decoding::{Blocks, Extent, Planned, planned};
+use crate::decoding::{Blocks, Extent, Planned, TOKENS, planned};
 use crate::store::{Store, upload};
-use crate::{Mixer, Model, Types, fill, kernels};
+use crate::{Mixer, Model, Types, Writer, fill, kernels};
 
 /// Sequences that are decoded together, greedily: a token of each is one CUDA graph, whose last launch writes the likeliest tokens
 /// where its first reads them. Each has a state of its own. Of two
@@ -19,6 +19,7 @@ use crate::{Mixer, Model, Types, fill, kernels};
 pub struct Decoder {
     device: Device,
     model: Model,
+    store: Store,
     types: Types,
     batch: usize,
     bytes: Bytes,
@@ -41,6 +42,9 @@ pub struct Bytes {
     /// Of states what is read and what is written.
     pub states: usize,
 }
+
+/// The longest prompt that is timed.
+const MOST_PROMPT: usize = 1 << 20;
 
 /// The most sequences.
 pub const MOST_SEQUENCES: usize = 1024;
@@ -113,6 +117,7 @@ impl Decoder {
         Ok(Self {
             device,
             model,
+            store: store.clone(),
             types,
             batch,
             bytes,
@@ -237,6 +242,36 @@ impl Decoder {
             Some(error) => Err(error),
             None => Ok(times?),
         }
+    }
+
+    /// The time of a prompt of so many tokens in some runs: all are read at once, up to the logits behind the last one. Tokens are any, and
+    /// each run goes on behind the run before.
+    ///
+    /// # Errors
+    /// There is more than one sequence; no token, or more than attention has room for; a type in which no kernel reads a prompt at once; the
+    /// device's.
+    pub fn time_prompt(&mut self, tokens: usize, runs: usize) -> Result<Vec<Duration>, Error> {
+        if self.batch != 1 {
+            return Err(Error::bad("sequences with a prompt", "1", self.batch));
+        }
+        if !(1..=self.room.min(MOST_PROMPT)).contains(&tokens) {
+            let expected = format!("1 to {} tokens", self.room.min(MOST_PROMPT));
+            return Err(Error::bad("prompt", expected, tokens));
+        }
+        if !Writer::reads_at_once(&self.model, self.types.run()) {
+            return Err(Error::bad("type of a prompt", "f16 or bf16", self.types.run()));
+        }
+        let extent = Extent { batch: 1, positions: tokens, room: self.room, choices: None };
+        let Planned { plan, .. } =
+            planned(&self.device, &self.model, &self.store, self.types, extent)?;
+        let any = |n: usize| (n * 7919 % self.model.vocabulary) as i32;
+        let prompt = Tensor::new(&[tokens], &(0..tokens).map(any).collect::<Vec<_>>());
+        let mut binder = plan.bind().upload(TOKENS, &prompt)?;
+        for name in Blocks::names(&self.model) {
+            binder = binder.share(&name, &self.step.borrow(), &name)?;
+        }
+        let mut all = self.store.share(binder, &self.step.borrow())?.finish()?;
+        Ok(self.device.time(runs, || all.run())?)
     }
 
     /// The time of each launch of a token, alone and with a cold L2 cache.

@@ -37,6 +37,9 @@ pub(crate) struct Arguments {
     /// Lengths of the text at which a token is timed, as if so much had been read: 1024,16384,131072
     #[arg(long, value_delimiter = ',', conflicts_with = "launches")]
     lengths: Vec<usize>,
+    /// Tokens of a prompt of one sequence, whose time is told as well: to the logits behind its last token
+    #[arg(long, conflicts_with = "lengths")]
+    prompt: Option<usize>,
     /// The time of each launch as well, alone and with a cold L2 cache
     #[arg(long)]
     launches: bool,
@@ -49,7 +52,7 @@ pub(crate) enum WeightName {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { sizes, sequences, weights, states, tokens, runs, launches, lengths } =
+    let Arguments { sizes, sequences, weights, states, tokens, runs, prompt, launches, lengths } =
         arguments;
     lab_training::count("--tokens", *tokens, 1 << 20)?;
     lab_training::count("--runs", *runs, 1 << 10)?;
@@ -67,7 +70,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let dtype = sizes.dtype.on(&device);
     let start = Instant::now();
     // Attention has room for all runs, and for the one before them.
-    let room = (runs + 1) * tokens;
+    let room = ((runs + 1) * tokens).max(prompt.unwrap_or(0));
     let types = Types::new(dtype, states.dtype())?;
     let of = Decoded { model, types, batch: *sequences, room };
     let mut decoder = Decoder::random(&device, of, *weights == WeightName::Int8)?;
@@ -80,6 +83,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let gbps = (of_weights + of_states) as f64 / ms * 1e-6;
     let share = copy_gbps.map(|copy| gbps / copy);
     let per_second = *sequences as f64 / ms * 1e3;
+    let of_prompt = |tokens: usize| -> Result<f64, Failure> {
+        // The first run makes what the others find.
+        Ok(Times::of(&decoder.time_prompt(tokens, runs + 1)?[1..]).median_us * 1e-3)
+    };
+    let prompt_ms = prompt.map(of_prompt).transpose()?;
     let by_launch = launches.then(|| by_layer(&mut decoder)).transpose()?;
     if common.json {
         let rows = by_launch.map(|rows| {
@@ -98,7 +106,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                 "tokens_per_second": per_second, "weight_bytes": of_weights, "state_bytes": of_states,
                 "gbps": gbps, "copy_gbps": copy_gbps, "share_of_copy": share,
                 "launches": decoder.launches(), "memory_bytes": decoder.memory(),
-                "seconds_to_make": made, "by_launch": rows,
+                "seconds_to_make": made, "prompt": prompt, "prompt_ms": prompt_ms, "by_launch": rows,
             })
         );
         return Ok(());
@@ -122,6 +130,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             say!("  {gbps:.0} GB/s: {share:.1} % of a copy, which moves {copy:.0} GB/s");
         }
         _ => say!("  the emulator's own time, which says nothing of a GPU's"),
+    }
+    if let (Some(tokens), Some(ms)) = (prompt, prompt_ms) {
+        let per_second = *tokens as f64 / ms * 1e3;
+        say!("a prompt of {tokens} tokens: {ms:.1} ms, {per_second:.0} tokens a second");
     }
     for (what, launches, us) in by_launch.into_iter().flatten() {
         say!("{us:9.1} µs {launches:5}  {what}");
