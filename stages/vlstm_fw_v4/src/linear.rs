@@ -251,10 +251,10 @@ impl Linear {
             left.unwrap_or_else(|| [(); 2].map(|()| plan.records("Weights", WEIGHTS, 1)));
         let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted), packed } = slots;
         let PackedSlot { sequences, cu_seqlens } = packed;
-        // Of a head, as many as there may be, wherever packed sequences begin.
-        let chunks = sequences.map_or(s.div_ceil(SIDE), |sequences| s / SIDE + sequences);
         let sharing = gdn::group_of(dims)?;
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims);
+        // Of a head, as many as there may be, wherever packed sequences begin.
+        let chunks = sequences.map_or(s.div_ceil(SIDE), |sequences| s / SIDE + sequences);
         // The kernel has its logarithm.
         if scale.is_nan() || scale <= 0.0 {
             return Err(Error::bad("--set scale", "a positive number, or 0", scale));

@@ -20,25 +20,26 @@ template <class T, int DHQK, int DHHV> union GradientsShared {
 template <class T, int DHQK, int DHHV, bool THROUGH_N, class NORMALIZER = MaxExp>
 constexpr int vlstm_gradients_shared = sizeof(GradientsShared<T, DHQK, DHHV>);
 
-// One gradient of a segment, from column own.column × W::WIDTH on. ask(state, group, c) and have(state, group, c) make the state
-// that is before chunk c; pass(state, group, c) gets it as it is before chunk c; end(state, group) what it is in the end.
-template <class W, Gradient OF, bool THROUGH_N, class Ask, class Have, class Pass, class End>
+// One gradient of a segment, from column own.column × W::WIDTH on. begin(state, group) makes the state that the walk begins
+// with; pass(state, group, c) gets it as it is before chunk c; end(state, group) what it is in the end.
+template <class W, Gradient OF, bool THROUGH_N, class Begin, class Pass, class End>
 __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                      const TensorMap& to, const TensorMap& other, const Weights* weights, float* dots,
-                                     long long positions, const Segment& own, int sharing, Ask ask, Have have, Pass pass, End end) {
-    __shared__ GradientRings<W> rings;
+                                     long long positions, const Segment& own, int sharing, Begin begin, Pass pass, End end) {
+    __shared__ Ring<W::PLACES> places;
+    __shared__ Ring<2> pairs;
+    __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), rings,
-                                      own.sequence, own.column * W::WIDTH, own.from, own.to, sharing};
-    if (threadIdx.x == 0) rings.init();
+    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), places, pairs, outs, others,
+                             own.sequence, own.column * W::WIDTH, own.from, own.to, sharing};
+    if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
 
     if (group < W::GROUPS) {
         registers_increase<W::STATE>();
         GradientState<W> state(group % W::PARTS);
-        ask(state, group, walk.chunk(0)), have(state, group, walk.chunk(0));
-        walk.hold(state, group, [&](int c) { ask(state, group, c); }, [&](int c) { have(state, group, c); },
-                  [&](int c) { pass(state, group, c); });
+        begin(state, group);
+        walk.hold(state, group, [&](int c) { pass(state, group, c); });
         end(state, group);
     } else if (group == W::GROUPS) {
         registers_decrease<W::SCORES>();
@@ -110,22 +111,16 @@ __global__ void __launch_bounds__(Shapes<T, DHQK, DHHV>::Keyed::THREADS, 1)
 
     // The state that a walk begins with, what it leaves on its way, and in the end; for dq and dk from column `column` of the keys on.
     auto column_of = [&](int group) { return key + group / Wide::PARTS * PANEL; };
-    auto ask_q = [&](GradientState<Wide>& state, int group, int c) {
+    auto begin_q = [&](GradientState<Wide>& state, int group) {
         int column = column_of(group);
-        state.n = NormaliserState();
-        if (at_anchors.has(c * CHUNK)) {
-            const unsigned* from = at_anchors.at(c * CHUNK, 0, Saved::SAVED);
-            state.template ask_transposed<Saved::SAVED>(from, column);
-            if (THROUGH_N) state.n.join(saved_n + at_anchors.index(c * CHUNK) * DHQK, 0, column, dhqk);
-        } else {
-            state.template begin<true>(given ? C0 + C_at : nullptr, column, dhhv, dhqk);
-            if (THROUGH_N && given) state.n.join(n0 + n_at, 0, column, dhqk);
-        }
+        state.template begin<true>(given && first ? C0 + C_at : nullptr, column, dhhv, dhqk);
+        if (THROUGH_N && given && first) state.n.join(n0 + n_at, 0, column, dhqk);
+        if (first) return;
+        const unsigned* from = at_anchors.at(own.from * CHUNK, 0, Saved::SAVED);
+        state.template begin_transposed<Saved::SAVED>(from, column);
+        if (THROUGH_N) state.n.join(saved_n + at_anchors.index(own.from * CHUNK) * DHQK, 0, column, dhqk);
     };
-    auto have_q = [&](GradientState<Wide>& state, int group, int c) {
-        if (at_anchors.has(c * CHUNK)) state.template unpack_transposed<Saved::SAVED>(column_of(group));
-    };
-    auto begin_k = [&](GradientState<Wide>& state, int group, int) {
+    auto begin_k = [&](GradientState<Wide>& state, int group) {
         int column = column_of(group);
         state.template begin<true>(given_last ? dCN + C_at : nullptr, column, dhhv, dhqk);
         if (THROUGH_N && given_last) state.n.join(dnN + n_at, 0, column, dhqk);
@@ -159,7 +154,7 @@ __global__ void __launch_bounds__(Shapes<T, DHQK, DHHV>::Keyed::THREADS, 1)
         long long at = (sequence.borders(anchors, sequences) + border) * panels + panel;
         if (threadIdx.x % 32 == 0) products[at * 4 + threadIdx.x / 32 % 4] = sum;
     };
-    auto begin_v = [&](GradientState<Keyed>& state, int group, int) {
+    auto begin_v = [&](GradientState<Keyed>& state, int group) {
         int panel = panel_of(group), column = panel * PANEL;
         state.begin(given_last ? dCN + C_at : nullptr, column, dhqk, dhhv);
         if (given_last && last)
@@ -185,14 +180,12 @@ __global__ void __launch_bounds__(Shapes<T, DHQK, DHHV>::Keyed::THREADS, 1)
     };
 
     if (gradient == 0)
-        walk<Wide, Gradient::Q, THROUGH_N>(memory, dh, v, k, dq, q, forward, q_dq, positions, own, sharing, ask_q,
-                                           have_q, [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
+        walk<Wide, Gradient::Q, THROUGH_N>(memory, dh, v, k, dq, q, forward, q_dq, positions, own, sharing, begin_q,
+                                           [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
     else if (gradient == 1)
-        walk<Wide, Gradient::K, THROUGH_N>(memory, v, dh, q, dk, k, reverse, k_dk, positions, own, sharing, begin_k,
-                                           [](GradientState<Wide>&, int, int) {}, save_dn,
+        walk<Wide, Gradient::K, THROUGH_N>(memory, v, dh, q, dk, k, reverse, k_dk, positions, own, sharing, begin_k, save_dn,
                                            end_k);
     else
         walk<Keyed, Gradient::V, THROUGH_N>(memory, k, q, dh, dv, k, reverse, nullptr, positions, own, sharing, begin_v,
-                                            [](GradientState<Keyed>&, int, int) {},
                                             multiply_saved, end_v);
 }
