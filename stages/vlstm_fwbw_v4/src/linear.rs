@@ -63,7 +63,7 @@ pub static DECAY: Linear = Linear {
         name: "v5_decay",
         family: &gdn::LINEAR_FORWARD_BACKWARD,
         parent: Some("v1_together"),
-        change: "decays for gates and no normaliser: one small launch makes the weights, and the gradient of g is the sum itself",
+        change: "decays for gates and no normaliser: the forward pass leaves the weights, and the gradient of g is the sum itself",
         dtypes: &[F16, BF16],
         dims: &DIMS,
         settings: SETTINGS,
