@@ -376,6 +376,9 @@ pub const ANCHOR_CHUNKS: usize = 4;
 /// Positions of a chunk.
 pub const CHUNK: usize = SIDE;
 
+/// Bytes of the kernels' struct `Weights`, of a chunk and a direction.
+pub const WEIGHTS: usize = SIDE * (8 + 8 + 4 + 4 + 2) + 16;
+
 /// Words of so many states as `State::save` leaves them, of all columns of V that blocks have room for; one of none.
 fn saved_words(instance: &Instance, states: usize, dhhv: usize, dtype: DType) -> usize {
     let width = SIDE * instance.size("GROUPS");
@@ -469,6 +472,9 @@ impl Walk {
             .with(arguments![chunks])
             .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps])
             .with(arguments![sharing: 1, weighed: true]);
+        // What walks without m leave.
+        let [left, back] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, 1));
+        scope = scope.with(arguments![forward: left, reverse: back, leaves: false]);
 
         let instance = match rows {
             true => {

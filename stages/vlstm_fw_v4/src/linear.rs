@@ -10,7 +10,7 @@ use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Version, arguments,
 };
 
-use crate::{ROLES, SIDE, blocks_of, kernels, panels, saved_words};
+use crate::{ROLES, SIDE, WEIGHTS, blocks_of, kernels, panels, saved_words};
 
 /// A walk over chunks whose weights are at most 1, or given, and which has no n.
 #[derive(Debug)]
@@ -175,9 +175,17 @@ impl Version for Linear {
         let columns = ["DHQK", "DHHV"].map(|name| dims.get(name));
         let weighed = has_weights(request);
         let together = self.heads_together(device, request)?;
-        let anchors = 0;
-        let forward =
-            LinearForward { slots, dims, dtype, columns, scale, weighed, together, anchors };
+        let forward = LinearForward {
+            slots,
+            dims,
+            dtype,
+            columns,
+            scale,
+            weighed,
+            together,
+            anchors: 0,
+            left: None,
+        };
         self.add_forward(&mut plan, kernels::PROMISE, forward)?;
         Ok(plan)
     }
@@ -219,6 +227,8 @@ pub struct LinearForward<'a> {
     pub together: usize,
     /// For how many times a head has room for its state, as [`crate::ForBackward::anchors`].
     pub anchors: usize,
+    /// Records of [`WEIGHTS`] bytes for the weights of all chunks, of a walk forward and back; the caller has declared them.
+    pub left: Option<[Slot; 2]>,
 }
 
 impl Linear {
@@ -234,12 +244,17 @@ impl Linear {
         _promise: LaunchPromise,
         forward: LinearForward<'_>,
     ) -> Result<Slot, Error> {
-        let LinearForward { slots, dims, dtype, columns, scale, weighed, together, anchors } =
+        let LinearForward { slots, dims, dtype, columns, scale, weighed, together, anchors, left } =
             forward;
+        let leaves = left.is_some();
+        let [left, back] =
+            left.unwrap_or_else(|| [(); 2].map(|()| plan.records("Weights", WEIGHTS, 1)));
         let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted), packed } = slots;
         let PackedSlot { sequences, cu_seqlens } = packed;
         let sharing = gdn::group_of(dims)?;
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims);
+        // Of a head, as many as there may be, wherever packed sequences begin.
+        let chunks = sequences.map_or(s.div_ceil(SIDE), |sequences| s / SIDE + sequences);
         // The kernel has its logarithm.
         if scale.is_nan() || scale <= 0.0 {
             return Err(Error::bad("--set scale", "a positive number, or 0", scale));
@@ -257,6 +272,7 @@ impl Linear {
             .with(arguments![f_gate: g, C0: c0, CN: c_n, given, wanted])
             .with(arguments![i_gate: beta, weighed, m_out, n_out, n0, m0, nN: n_n, mN: m_n])
             .with(arguments![saved, saved_n, slopes, anchors])
+            .with(arguments![forward: left, reverse: back, chunks, leaves])
             .with(arguments![through_n: false, cu_seqlens, packed: sequences.is_some(), heads: b * nh])
             .with(arguments![S: s, dhqk, dhhv, sharing, log2_scale: scale.log2(), eps: 0.0]);
         let kernel = plan.device().load(instance)?;

@@ -18,13 +18,9 @@ namespace lab {
 enum class Gradient { Q, K, V };
 
 // Warpgroups: PARTS of them share the columns of x and y, KEY each; each PARTS have 64 columns of z, a panel of COLUMNS.
-// Places for chunks: of x, z and weights, which are read early in a turn, and of y, which is read to its end; and for pairs.
-template <class Type, int KEYS, int SHARES, int PANELS_OUT, int CHUNKS, int CHUNKS_OF_Y = CHUNKS, int CHUNKS_OF_PAIRS = 2>
-struct Shape {
+template <class Type, int KEYS, int SHARES, int PANELS_OUT, int CHUNKS> struct Shape {
     using T = Type;
-    static constexpr int KEY = KEYS, PARTS = SHARES, COLUMNS = PANELS_OUT;
-    static constexpr int PLACES = CHUNKS, Y_PLACES = CHUNKS_OF_Y, PAIRS = CHUNKS_OF_PAIRS;
-    static_assert(PARTS == 1 || PAIRS == 1, "parts read what was sent before they leave the pairs, and send once the next pairs are there");
+    static constexpr int KEY = KEYS, PARTS = SHARES, COLUMNS = PANELS_OUT, PLACES = CHUNKS;
     static constexpr int GROUPS = PARTS * COLUMNS, THREADS = (GROUPS + 2) * 128, WIDTH = COLUMNS * PANEL;
     // Registers of a thread: those of all warpgroups together are 512 at most.
     static constexpr int STATE = 184, SCORES = 104, SCAN = 40;
@@ -33,31 +29,19 @@ struct Shape {
 // What one turn of the loop takes.
 template <class W> struct alignas(1024) GradientPlace {
     using T = typename W::T;
-    static constexpr int PANELS = W::PARTS * W::KEY / PANEL;
-    T x[PANELS][CHUNK * PANEL], z[W::COLUMNS][CHUNK * PANEL];
+    static constexpr int PANELS = W::PARTS * W::KEY / PANEL, Y_ROWS = CHUNK;
+    T x[PANELS][CHUNK * PANEL], y[PANELS][CHUNK * PANEL], z[W::COLUMNS][CHUNK * PANEL];
     Weights weights;
-};
-template <class W> struct alignas(1024) PlaceOfY {
-    using T = typename W::T;
-    static constexpr int Y_ROWS = CHUNK;
-    T y[GradientPlace<W>::PANELS][CHUNK * PANEL];
-};
-
-// Where both are.
-template <class T> struct XandY {
-    static constexpr int Y_ROWS = CHUNK;
-    T (*x)[CHUNK * PANEL], (*y)[CHUNK * PANEL];
 };
 
 // What the rows of two chunks' pairs of f16 are multiplied by, so that halves hold them. Others need no such thing.
 template <class T> struct Powers {};
-template <> struct Powers<__half> { float powers[2][CHUNK]; };  // of as many places as there may be
+template <> struct Powers<__half> { float powers[2][CHUNK]; };
 
 template <class W> struct GradientTiles {
     using T = typename W::T;
     GradientPlace<W> places[W::PLACES];
-    PlaceOfY<W> ys[W::Y_PLACES];
-    T pairs[W::PAIRS][CHUNK * PANEL];
+    T pairs[2][CHUNK * PANEL];
     T out[W::COLUMNS][CHUNK * PANEL];    // rounded
     T other[W::COLUMNS][CHUNK * PANEL];  // what its rows are multiplied by, those of q or k
     float dots[W::COLUMNS][4][CHUNK];    // with that, of 16 columns each
@@ -182,9 +166,9 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     }
 
     // out, rounded, once it is there.
-    __device__ __forceinline__ void round_out(float4* room, const float* powers) {
+    __device__ __forceinline__ void round_out(float4* room, int turn, const float* powers) {
         wgmma_wait<1>();
-        if constexpr (W::PARTS > 1) this->exchange(room);
+        if constexpr (W::PARTS > 1) this->exchange(room, turn);
         if constexpr (is_f16<T>) divide(powers);
 #pragma unroll
         for (int n = 0; n < SHARE / 8; ++n)
@@ -218,84 +202,72 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     }
 };
 
-// Where they meet.
-template <class W> struct GradientRings {
-    Ring<W::PLACES> places;
-    Ring<W::Y_PLACES> ys;
-    Ring<W::PAIRS> pairs;
-    Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
-
-    // One thread, before a barrier.
-    __device__ __forceinline__ void init() {
-        places.init(4 * W::GROUPS + 4);
-        ys.init(4 * W::GROUPS + 4);
-        pairs.init(4 * W::GROUPS);
-        for (int n = 0; n < W::COLUMNS; ++n) outs[n].init(1, 4 * W::PARTS), others[n].init(4 * W::PARTS);
-    }
-};
-
 // What the roles have in common: chunks `from` to `to` of a sequence. `column` is the first of z and of what comes out.
 template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     using T = typename W::T;
     static constexpr bool BACK = OF != Gradient::Q, DOTS = OF != Gradient::V;
     static constexpr bool HAS_RHO = DOTS && THROUGH_N;  // in its pairs, and a row more in its state
     GradientShared<W>& shared;
-    GradientRings<W>& rings;
+    Ring<W::PLACES>& places;
+    Ring<2>& pairs;
+    Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
     Sequence sequence;
     int column, from, to, sharing = 1;  // so many heads of V have the same of Q and K
 
     __device__ __forceinline__ int count() const { return to - from; }
     __device__ __forceinline__ int chunk(int turn) const { return BACK ? to - 1 - turn : from + turn; }
 
+    // One thread, before a barrier.
+    __device__ __forceinline__ void init() const {
+        places.init(4 * W::GROUPS + 4);
+        pairs.init(4 * W::GROUPS);
+        for (int n = 0; n < W::COLUMNS; ++n) outs[n].init(1, 4 * W::PARTS), others[n].init(4 * W::PARTS);
+    }
+
     // ANCHOR: state
     // A warpgroup, one of those of panel group / PARTS. Calls pass(c) when the state is what it is before chunk c.
     template <class Pass>
     __device__ __forceinline__ void hold(GradientState<W>& state, int group, Pass pass) const {
         Turn<W::PLACES> turn;
-        Turn<W::Y_PLACES> of_y;
-        Turn<W::PAIRS> pair;
+        Turn<2> pair;
         Turn<1> out, other;
         int panel = group / W::PARTS;
         auto send = [&] {
-            rings.outs[panel].wait_empty(out);
+            outs[panel].wait_empty(out);
             state.template store_out<DOTS>(shared.out[panel], shared.dots[panel]);
             fence_proxy_async_shared();  // TMA reads what was written by plain stores
             __syncwarp();
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(&rings.outs[panel].full[0]);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(&outs[panel].full[0]);
             out.advance();
         };
         if constexpr (!is_f16<T>) state.weigh();
         state.round();
-        for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance(), pair.advance()) {
+        for (int n = 0; n < count(); ++n, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
-            rings.places.wait_full(turn);
+            places.wait_full(turn);
             state.multiply_by_state(place);
             if (n > 0) send();  // of the chunk before, while the product is made
             state.take(place.z[panel], reinterpret_cast<const T*>(place.weights.alpha));
             const float* powers = shared.powers_of(pair.place);
-            if constexpr (is_f16<T>) rings.pairs.wait_full(pair);  // the powers come with the pairs
+            if constexpr (is_f16<T>) pairs.wait_full(pair);  // the powers come with the pairs
             state.scale(place.weights, powers);
             if constexpr (HAS_RHO) state.template pass_normaliser<OF>(place.weights, powers);
-            // x, z and weights have been read: the next but one may come while this chunk is made. As below for the fence.
-            __threadfence_block();
-            leave(rings.places, turn);
-            if constexpr (!is_f16<T>) rings.pairs.wait_full(pair);
-            rings.ys.wait_full(of_y);
+            if constexpr (!is_f16<T>) pairs.wait_full(pair);
             state.add_chunk_pairs_to_out(shared.pairs[pair.place]);
-            state.add_keys(shared.ys[of_y.place]);
-            state.round_out(shared.room, powers);
-            leave(rings.pairs, pair);  // and what the other part has sent
+            state.add_keys(place);
+            state.round_out(shared.room, n, powers);
+            leave(pairs, pair);
             if (DOTS) {
-                rings.others[panel].wait_full(other);
+                others[panel].wait_full(other);
                 state.multiply_rows(shared.other[panel]);
                 // The rows are in registers. An arrival alone comes too early on an H200: ldmatrix waits while wgmma keeps
                 // shared memory busy, and TMA's next box was there before it had read.
                 __threadfence_block();
-                leave(rings.others[panel], other);
+                leave(others[panel], other);
                 other.advance();
             }
             state.round();
-            leave(rings.ys, of_y);
+            leave(places, turn);
             pass(chunk(n));
         }
         if (count() > 0) send();
@@ -305,20 +277,18 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     // The same, where nothing but the state is wanted. Returns the product of all γ.
     __device__ __forceinline__ float gather(GradientState<W>& state, int group) const {
         Turn<W::PLACES> turn, last;
-        Turn<W::Y_PLACES> of_y, last_y;
         float product = 1;
-        for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance()) {
+        for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
-            rings.places.wait_full(turn);
-            rings.ys.wait_full(of_y);
+            places.wait_full(turn);
             // Once the products of the chunk before are there.
             if constexpr (is_f16<T>) state.decay(Gamma{place.weights.template carried<T>()});
             else state.decay(place.weights);
-            if (n > 0) leave(rings.places, last), leave(rings.ys, last_y);
+            if (n > 0) leave(places, last);
             product *= place.weights.template carried<T>();
             state.take(place.z[group / W::PARTS], reinterpret_cast<const T*>(place.weights.alpha));
-            state.add_keys(shared.ys[of_y.place]);
-            last = turn, last_y = of_y;
+            state.add_keys(place);
+            last = turn;
         }
         wgmma_wait<0>();
         return product;
@@ -327,21 +297,18 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     // A warpgroup that makes no pairs: y is q, and this what the chunks add to the gradient of n, a thread a key.
     __device__ __forceinline__ float gather_normaliser() const {
         Turn<W::PLACES> turn;
-        Turn<W::Y_PLACES> of_y;
         int key = threadIdx.x % 128;
         float sum = 0;
-        for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance()) {
+        for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
-            auto& y = shared.ys[of_y.place].y;
-            rings.places.wait_full(turn);
-            rings.ys.wait_full(of_y);
+            places.wait_full(turn);
             sum *= place.weights.template carried<T>();
             for (int t = 0; THROUGH_N && key < W::KEY && t < CHUNK; t += 2) {
                 float2 alpha = floats_of<T>(place.weights.alpha[t / 2]);
-                sum += alpha.x * place.weights.rho[t] * to_math(*cell(y[key / PANEL], t, key % PANEL));
-                sum += alpha.y * place.weights.rho[t + 1] * to_math(*cell(y[key / PANEL], t + 1, key % PANEL));
+                sum += alpha.x * place.weights.rho[t] * to_math(*cell(place.y[key / PANEL], t, key % PANEL));
+                sum += alpha.y * place.weights.rho[t + 1] * to_math(*cell(place.y[key / PANEL], t + 1, key % PANEL));
             }
-            leave(rings.places, turn), leave(rings.ys, of_y);
+            leave(places, turn);
         }
         return sum;
     }
@@ -350,29 +317,24 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     // A warpgroup: (x_t·y_τ) 2^(row_t + column_τ), rounded.
     __device__ __forceinline__ void make_pairs() const {
         Turn<W::PLACES> turn;
-        Turn<W::Y_PLACES> of_y;
-        Turn<W::PAIRS> pair;
-        for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance(), pair.advance()) {
+        Turn<2> pair;
+        for (int n = 0; n < count(); ++n, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             float score[32], weight[32];
-            rings.places.wait_full(turn);
-            rings.ys.wait_full(of_y);
+            places.wait_full(turn);
             wgmma_fence();
-            multiply_scores<T, W::PARTS * W::KEY>(score, XandY<T>{place.x, shared.ys[of_y.place].y});
+            multiply_scores<T, W::PARTS * W::KEY>(score, place);
             wgmma_commit();
             weights_of(weight, place.weights);  // while the product is made
+            pairs.wait_empty(pair);
             wgmma_wait<0>();
             if constexpr (HAS_RHO) add_rho(score, place.weights);
-            __threadfence_block();  // as in hold()
-            leave(rings.places, turn), leave(rings.ys, of_y);
-            // In registers, before the pairs of the chunk before have been read.
-            if constexpr (!is_f16<T>) weigh(score, weight);
-            rings.pairs.wait_empty(pair);
-            if constexpr (is_f16<T>) weigh(score, weight, shared.powers[pair.place]);
-            store_pairs(score, shared.pairs[pair.place]);
+            if constexpr (is_f16<T>) weigh(score, weight, shared.pairs[pair.place], shared.powers[pair.place]);
+            else weigh(score, weight, shared.pairs[pair.place]);
             fence_proxy_async_shared();   // wgmma reads what was written by plain stores
             named_barrier_sync(2, 128);  // all warps have written and fenced theirs
-            if (threadIdx.x % 128 == 0) mbarrier_arrive(&rings.pairs.full[pair.place]);
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&pairs.full[pair.place]);
+            leave(places, turn);
         }
     }
 
@@ -388,38 +350,46 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
 
     __device__ __forceinline__ static bool counts(int row, int column) { return BACK ? column >= row : column <= row; }
 
-    __device__ __forceinline__ static void weigh(float (&score)[32], const float (&weight)[32]) {
-        int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    __device__ __forceinline__ static void weigh(const float (&score)[32], const float (&weight)[32], T* to) {
+        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
 #pragma unroll
-        for (int at = 0; at < 32; ++at) {
-            int row = own + at / 2 % 2 * 8, column = at / 4 * 8 + threadIdx.x % 4 * 2 + at % 2;
-            score[at] = counts(row, column) ? score[at] * weight[at] : 0;  // not 0 · NaN, of a pair that does not count
+        for (int j = 0; j < CHUNK; j += 16) {
+            unsigned words[4];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                int row = own + w % 2 * 8, column = j + w / 2 * 8 + lane % 4 * 2, at = (j + w / 2 * 8) / 2 + w % 2 * 2;
+                // Not 0 · NaN, of a pair that does not count.
+                words[w] = two_halves<T>(counts(row, column) ? score[at] * weight[at] : 0,
+                                         counts(row, column + 1) ? score[at + 1] * weight[at + 1] : 0);
+            }
+            store_matrices(cell(to, warp * 16 + lane % 16, j + lane / 16 * 8), words);
         }
     }
 
     // The same of f16, each row times a power of two, which goes to `powers`: 1 / N and dh may be beyond what halves hold.
-    __device__ __forceinline__ static void weigh(float (&score)[32], const float (&weight)[32], float* powers) {
-        int lane = threadIdx.x % 32, own = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    __device__ __forceinline__ static void weigh(float (&score)[32], const float (&weight)[32], T* to, float* powers) {
+        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
         float power[2], largest[2] = {};
-        weigh(score, weight);
 #pragma unroll
-        for (int at = 0; at < 32; ++at) largest[at / 2 % 2] = fmaxf(largest[at / 2 % 2], fabsf(score[at]));
+        for (int at = 0; at < 32; ++at) {
+            int row = own + at / 2 % 2 * 8, column = at / 4 * 8 + lane % 4 * 2 + at % 2;
+            // Not 0 · NaN, of a pair that does not count.
+            score[at] = counts(row, column) ? score[at] * weight[at] : 0;
+            largest[at / 2 % 2] = fmaxf(largest[at / 2 % 2], fabsf(score[at]));
+        }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             power[r] = power_for_f16(warp_reduce<4>(largest[r], Max()));
             if (lane % 4 == 0) powers[own + 8 * r] = power[r];
         }
 #pragma unroll
-        for (int at = 0; at < 32; ++at) score[at] *= power[at / 2 % 2];
-    }
-
-    __device__ __forceinline__ static void store_pairs(const float (&pair)[32], T* to) {
-        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-#pragma unroll
         for (int j = 0; j < CHUNK; j += 16) {
             unsigned words[4];
 #pragma unroll
-            for (int w = 0; w < 4; ++w) words[w] = two_halves<T>(pair[j / 2 + 2 * w], pair[j / 2 + 2 * w + 1]);
+            for (int w = 0; w < 4; ++w) {
+                int at = j / 2 + 2 * w;
+                words[w] = two_halves<T>(score[at] * power[w % 2], score[at + 1] * power[w % 2]);
+            }
             store_matrices(cell(to, warp * 16 + lane % 16, j + lane / 16 * 8), words);
         }
     }
@@ -438,22 +408,20 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
                                           const Weights* weights) const {
         using Place = GradientPlace<W>;
         Turn<W::PLACES> turn;
-        Turn<W::Y_PLACES> of_y;
         Sequence of_keys = keys(), of_xy = OF == Gradient::V ? of_keys : sequence, of_z = OF == Gradient::V ? sequence : of_keys;
-        for (int n = 0; n < count(); ++n, turn.advance(), of_y.advance()) {
+        for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
-            Mbarrier *full = &rings.places.full[turn.place], *full_y = &rings.ys.full[of_y.place];
+            Mbarrier* full = &places.full[turn.place];
             int first = chunk(n) * CHUNK;
-            rings.ys.wait_empty(of_y);
-            mbarrier_arrive_expect(full_y, Place::PANELS * CHUNK * SPAN);
-#pragma unroll
-            for (int p = 0; p < Place::PANELS; ++p)
-                tensor_load(shared.ys[of_y.place].y[p], y, of_xy.box(p * PANEL, first).at, full_y);
-            rings.places.wait_empty(turn);
-            mbarrier_arrive_expect(full, (WITH_X * Place::PANELS + W::COLUMNS) * CHUNK * SPAN + sizeof(Weights));
+            places.wait_empty(turn);
+            mbarrier_arrive_expect(
+                full, ((WITH_X + 1) * Place::PANELS + W::COLUMNS) * CHUNK * SPAN + sizeof(Weights));
             bulk_load(&place.weights, weights + chunk(n), sizeof(Weights), full);
 #pragma unroll
-            for (int p = 0; WITH_X && p < Place::PANELS; ++p) tensor_load(place.x[p], x, of_xy.box(p * PANEL, first).at, full);
+            for (int p = 0; p < Place::PANELS; ++p) {
+                if (WITH_X) tensor_load(place.x[p], x, of_xy.box(p * PANEL, first).at, full);
+                tensor_load(place.y[p], y, of_xy.box(p * PANEL, first).at, full);
+            }
 #pragma unroll
             for (int p = 0; p < W::COLUMNS; ++p) tensor_load(place.z[p], z, of_z.box(column + p * PANEL, first).at, full);
         }
@@ -464,9 +432,9 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         Turn<1> turn;
         for (int n = 0; n < count(); ++n, turn.advance())
             for (int p = 0; p < W::COLUMNS; ++p) {
-                rings.others[p].wait_empty(turn);
-                mbarrier_arrive_expect(&rings.others[p].full[0], CHUNK * SPAN);
-                tensor_load(shared.other[p], other, keys().box(column + p * PANEL, chunk(n) * CHUNK).at, &rings.others[p].full[0]);
+                others[p].wait_empty(turn);
+                mbarrier_arrive_expect(&others[p].full[0], CHUNK * SPAN);
+                tensor_load(shared.other[p], other, keys().box(column + p * PANEL, chunk(n) * CHUNK).at, &others[p].full[0]);
             }
     }
 
@@ -476,7 +444,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         Turn<1> turn;
         for (int n = 0; n < count(); ++n, turn.advance()) {
             int first = chunk(n) * CHUNK;
-            rings.outs[panel].wait_full(turn);
+            outs[panel].wait_full(turn);
             if (lane == 0) {
                 tensor_store(to, sequence.box(column + panel * PANEL, first).at, shared.out[panel]);
                 bulk_commit();
@@ -486,7 +454,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
                 dots[first + row] = (all[0][row] + all[1][row]) + (all[2][row] + all[3][row]);
             }
             if (lane == 0) bulk_wait_read<0>();
-            leave(rings.outs[panel], turn);
+            leave(outs[panel], turn);
         }
     }
 };

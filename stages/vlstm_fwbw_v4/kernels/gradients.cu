@@ -26,11 +26,13 @@ template <class W, Gradient OF, bool THROUGH_N, class Begin, class Pass, class E
 __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                      const TensorMap& to, const TensorMap& other, const Weights* weights, float* dots,
                                      long long positions, const Segment& own, int sharing, Begin begin, Pass pass, End end) {
-    __shared__ GradientRings<W> rings;
+    __shared__ Ring<W::PLACES> places;
+    __shared__ Ring<2> pairs;
+    __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), rings,
-                                      own.sequence, own.column * W::WIDTH, own.from, own.to, sharing};
-    if (threadIdx.x == 0) rings.init();
+    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), places, pairs, outs, others,
+                             own.sequence, own.column * W::WIDTH, own.from, own.to, sharing};
+    if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
 
     if (group < W::GROUPS) {

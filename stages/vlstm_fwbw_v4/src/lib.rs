@@ -20,7 +20,7 @@ use lab_harness::plan::Argument;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
-use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROWS, Saved, panels};
+use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROWS, Saved, WEIGHTS, panels};
 
 pub use linear::{DECAY, Linear, PACKED_DECAY, PACKED_SIGMOID, SIGMOID};
 pub use wide::{WIDE, Wide};
@@ -52,9 +52,8 @@ enum Launches {
 /// Positions of a chunk, and columns of a panel of a matrix.
 const SIDE: usize = CHUNK;
 
-/// Bytes of the kernels' structs `Before` and `Weights`.
+/// Bytes of the kernels' struct `Before`.
 const BEFORE: usize = 16;
-const WEIGHTS: usize = SIDE * (8 + 8 + 4 + 4 + 2) + 16;
 
 /// Wider heads leave no registers for a state.
 const SIZES: [[usize; 3]; 5] =
@@ -416,7 +415,7 @@ impl Version for Walks {
         let of_gates = [
             device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?,
             device.load(instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| {
-                i.size("UNIT") == 1 && i.argument("GATES").is_none()
+                i.size("UNIT") == 1
             }))?,
         ];
         for kernel in of_gates {

@@ -8,9 +8,9 @@ use lab_harness::plan::Scope;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Version, arguments,
 };
-use vlstm_fw_v4::{LinearForward, has_weights, packed_bench_shapes, panels};
+use vlstm_fw_v4::{LinearForward, WEIGHTS, has_weights, packed_bench_shapes, panels};
 
-use crate::{Room, SIDE, WEIGHTS, blocks, instance, kernels};
+use crate::{Room, SIDE, blocks, instance, kernels};
 
 /// Walks for the gradients, whose weights are at most 1, or given, and which have no n.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub static DECAY: Linear = Linear {
         name: "v5_decay",
         family: &gdn::LINEAR_FORWARD_BACKWARD,
         parent: Some("v1_together"),
-        change: "decays for gates and no normaliser: one small launch makes the weights, and the gradient of g is the sum itself",
+        change: "decays for gates and no normaliser: the forward pass leaves the weights, and the gradient of g is the sum itself",
         dtypes: &[F16, BF16],
         dims: &DIMS,
         settings: SETTINGS,
@@ -177,8 +177,8 @@ impl Version for Linear {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        use kernels::{FORGET, GATES, GRADIENTS, SUM_HEADS};
-        vec![&GATES, &GRADIENTS, &FORGET, &SUM_HEADS]
+        use kernels::{FORGET, GRADIENTS, SUM_HEADS};
+        vec![&GRADIENTS, &FORGET, &SUM_HEADS]
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -254,6 +254,7 @@ impl Version for Linear {
         let weighed = has_weights(request);
         // As many panels of a state as the walks back take it to have.
         let columns = [room[0], SIDE * value_panels];
+        let [weights, reverse] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, heads * chunks));
         let forward = LinearForward {
             slots: of_forward,
             dims,
@@ -263,6 +264,7 @@ impl Version for Linear {
             weighed,
             together: 1,
             anchors,
+            left: Some([weights, reverse]),
         };
         let saved = self.forward.add_forward(&mut plan, kernels::PROMISE, forward)?;
 
@@ -270,21 +272,18 @@ impl Version for Linear {
         let weight_wanted = self.gates == "Sigmoid" || request.text("weight_grad") == "yes";
         // What the last launch asks of weights is whether their gradient is wanted.
         let of_forget = arguments![weighed: weight_wanted];
-        let of_gates = arguments![weighed];
         // Of each head of V, where several share those of Q and K.
         let [dq_own, dk_own] = match sharing {
             1 => [dq, dk],
             _ => [(); 2].map(|()| plan.scratch(dtype, heads * s * dhqk)),
         };
-        let [weights, reverse] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, heads * chunks));
         let [q_dq, k_dk] = [(); 2].map(|()| plan.scratch(DType::F32, key_panels * heads * s));
         let parts_of_dot = 4 * value_panels;
         let products = plan.scratch(DType::F32, heads * (anchors + 2 * sequences) * parts_of_dot);
-        // What only n, m, gates that weigh and segments have.
-        let [normaliser, rho, m0, n0, dn0, n_n, d_n_n, saved_n, saved_dn] =
-            [(); 9].map(|()| plan.scratch(DType::F32, 1));
+        // What only n and segments have.
+        let [n0, dn0, n_n, d_n_n, saved_n, saved_dn] =
+            [(); 6].map(|()| plan.scratch(DType::F32, 1));
         let [parts, n_parts, gammas] = [(); 3].map(|()| plan.scratch(DType::F32, 1));
-        let sums = plan.records("Before", crate::BEFORE, 1);
         let of_keys = panels(dtype, dhqk, s, b * nkv, None)?;
         let [of_rows, of_values] =
             [dhqk, dhhv].map(|columns| panels(dtype, columns, s, heads, None));
@@ -295,22 +294,18 @@ impl Version for Linear {
             .with(arguments![dq: dq_own.stored_by(of_rows), dk: dk_own.stored_by(of_rows)])
             .with(arguments![dv: dv.stored_by(of_values), f: g, df: dg, i: beta, di: d_weight])
             .with(arguments![saved, forward: weights, reverse, q_dq, k_dk, products])
-            .with(arguments![parts, n_parts, gammas, sums, normaliser, rho, m0, cu_seqlens])
+            .with(arguments![parts, n_parts, gammas, cu_seqlens])
             .with(arguments![saved_n, saved_dn, n0, dn0, nN: n_n, dnN: d_n_n])
             .with(arguments![C0: c0, CN: c_n, dCN: last.0, dC0: first.0, given])
-            .with(arguments![given_last: last.1, wanted: first.1, packed: is_packed, exact: false])
+            .with(arguments![given_last: last.1, wanted: first.1, packed: is_packed])
             .with(arguments![through_n: false, heads, sequences, chunks, stretches, anchors])
             .with(arguments![parts_of_dot, slices: key_panels, keys: room[0], S: s, dhqk, dhhv])
-            .with(arguments![segments: 1, chunks_each: chunks, only: -1, sharing])
-            .with(arguments![log2_scale: scale.log2(), eps: 0.0]);
+            .with(arguments![segments: 1, chunks_each: chunks, only: -1, sharing]);
 
-        let gates =
-            instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| i.has("GATES", self.gates));
         let forget = kernels::FORGET.instances("vlstm_anchored_forget");
         let forget = forget.into_iter().find(|i| i.has("GATES", self.gates)).expect("one");
         let of_head = 2 * key_blocks + value_blocks;
         for (what, instance, count, own) in [
-            ("B NH chunks of S", gates, (heads * chunks).div_ceil(4), of_gates),
             ("B NH slices of the gradients", gradients, heads * sequences * of_head, arguments![]),
             ("B NH stretches of S", forget, (heads * stretches).div_ceil(4), of_forget),
         ] {

@@ -22,6 +22,7 @@ template <class T, int KEY, int GROUPS, int PLACES, int OUTS = 1, int HEADS = 1>
     typename PlaceOf<T, KEY, GROUPS, HEADS>::type places[PLACES];
     T pairs[2 * HEADS][CHUNK * PANEL], out[OUTS][GROUPS][CHUNK * PANEL];
     float inverse[2][CHUNK];  // 1 / (n_i + eps)
+    float4 room[State<T, KEY>::ROOM];
 };
 
 // What is saved of a sequence for a backward pass: states [head][anchor][64 columns of V], `count` anchors a head; 0 where
@@ -117,7 +118,7 @@ struct Walk {
             pairs.wait_full(pair);
             state.add_chunk_pairs_to_out(shared.pairs[pair.place * HEADS + head]);
             state.add_keys(place);
-            state.template divide<NORMALIZER::DIVIDES>(shared.inverse[pair.place]);
+            state.template divide<NORMALIZER::DIVIDES>(shared.inverse[pair.place], shared.room, first / CHUNK);
             leave(pairs, pair);
             state.round();
             leave(places, turn);
@@ -177,7 +178,7 @@ struct Walk {
     template <bool ALL>
     __device__ __forceinline__ Before bring(Scan& scan, const TensorMap& q, const TensorMap& k,
                                             const TensorMap& v, float log2_scale, float* m_out, bool stores,
-                                            Scan* second = nullptr) const {
+                                            Scan* second = nullptr, BothWeights left = {}) const {
         int warp = threadIdx.x / 32 % 4;
         Turn<PLACES> turn;
         Before behind = {};
@@ -191,7 +192,7 @@ struct Walk {
                     place.template load<ALL>(q, k, v, sequence, first, value, &places.full[turn.place], 0, sharing);
                 __syncwarp();  // no lane's gates are stored before its place is claimed
             };
-            behind = scan.template step<ALL>(place.gates, place.alpha, log2_scale, m_out, stores, first, claim);
+            behind = scan.template step<ALL>(place.gates, place.alpha, log2_scale, m_out, stores, first, claim, left);
             if constexpr (HEADS > 1)
                 second->template step<ALL, false>(place.more_gates, place.more_alpha, log2_scale, m_out, stores, first, [] {});
             fence_proxy_async_shared();  // wgmma reads α
