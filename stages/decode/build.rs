@@ -131,6 +131,6 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v10_dots.cu", &dots)
         .needs("sm_80")
-        .spills(16) // of places
+        .spills(32) // of places
         .build();
 }

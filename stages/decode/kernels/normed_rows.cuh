@@ -3,6 +3,7 @@
 //     z = x;  or of RMS  z_rk = x_rk w_k / √(Σ_k x_rk² / K + ε);  or of HEADS  z = σ(o) ⊙ layer norm of each head of x ⊙ w
 #pragma once
 #include "few_rows.cuh"
+#include "lab/ptx/cp_async.cuh"
 #include "lab/ptx/grid_dependency.cuh"
 
 namespace lab {
@@ -104,9 +105,11 @@ template <Norm NORM, int ROWS> __device__ __forceinline__ int of_norm(int K) {
 template <Norm NORM, int ROWS, int THREADS, class T>
 __device__ __forceinline__ void bring_rows(T* z, T* own_weight, const T* x, const T* norm, const T* ogate, float eps, int K, int D) {
     constexpr int E = Pack<T>::N;
-    if constexpr (NORM != NONE)
+    if constexpr (NORM != NONE) {
 #pragma unroll 1
-        for (int k = threadIdx.x * E; k < K; k += THREADS * E) copy_pack(own_weight + k, norm + k);
+        for (int k = threadIdx.x * E; k < K; k += THREADS * E) async_copy<16>(own_weight + k, norm + k);
+        async_commit();
+    }
     griddep_wait();
     T* own_gate = own_weight + K;
     float squares[ROWS] = {};
@@ -120,6 +123,7 @@ __device__ __forceinline__ void bring_rows(T* z, T* own_weight, const T* x, cons
     } else {
         copy_rows<ROWS, THREADS>(z, x, squares, K);
     }
+    if constexpr (NORM != NONE) async_wait<0>();  // its own columns of the weight are there
     if constexpr (NORM == RMS) norm_rows<ROWS, THREADS>(z, own_weight, squares, eps, K);
     if constexpr (NORM == HEADS) {
         __syncthreads();  // the weight, the gate and x are there

@@ -12,35 +12,12 @@
 // parts (cell_of). K is a multiple of 16; R is ROWS.
 #include "ahead.cuh"
 #include "columns.cuh"
+#include "lab/ptx/cp_async.cuh"
 #include "lab/ptx/dp4a.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "units.cuh"
 
 using namespace lab;
-
-// planes = z in units of its row's largest number / 32512: [2, ROWS, K]; a unit of each row. Planes take no room of z.
-template <int ROWS, int THREADS, class T>
-__device__ __forceinline__ void split_rows(signed char* planes, float (&unit)[ROWS], const T* z, int K) {
-    constexpr int E = Pack<T>::N;
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        float largest = 0;
-#pragma unroll 1
-        for (int k = threadIdx.x * E; k < K; k += THREADS * E) {
-            Pack<T> v = load_pack(z + r * K + k);
-#pragma unroll
-            for (int i = 0; i < E; ++i) largest = Larger{}(largest, fabsf(v.v[i]));
-        }
-        largest = block_reduce<THREADS>(largest, Larger{}, 0.0f);
-        float inverse = inverse_of(largest);
-#pragma unroll 1
-        for (int k = threadIdx.x * E; k < K; k += THREADS * E) {
-            signed char* high = planes + r * K + k;
-            store_units(high, high + ROWS * K, load_pack(z + r * K + k), inverse);
-        }
-        unit[r] = largest / MOST_UNITS;
-    }
-}
 
 // ANCHOR: dots
 // high[j][r] += W times the upper bytes, low[j][r] += W times the lower ones, over a lane's pack of each of EACH rows.
@@ -69,13 +46,14 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
                   int has_residual, int gated, float eps, int heads, float cap, int p1, int p2, int p3, int p4,
                   const signed char* __restrict__ next, long long next_half, int next_share, int next_bytes, const float* state,
                   int state_bytes) {
-    constexpr int THREADS = 32 * WARPS;
-    DYNAMIC_SHARED(T, z);  // [ROWS, K]; behind it what the norm needs, and then the planes; the sums, and the scales
+    constexpr int THREADS = 32 * WARPS, E = Pack<T>::N;
+    DYNAMIC_SHARED(signed char, planes);  // [2, ROWS, K]; behind it what the norm needs, the sums, and the scales
+    __shared__ float2 of_warp[ROWS][WARPS];
     using Own = Share<signed char, WARPS, EACH>;
     Own own(N, K, gated);
-    T* behind = z + ROWS * K;
-    signed char* planes = reinterpret_cast<signed char*>(behind);
-    BlockSums<ROWS> sums(behind + max(of_norm<NORM, ROWS>(K), ROWS * K), own);
+    // A row of x, the norm's weight, and the heads' gate of a row: K of each.
+    T *own_row = reinterpret_cast<T*>(planes + 2 * ROWS * K), *own_weight = own_row + K, *own_gate = own_weight + K;
+    BlockSums<ROWS> sums(own_row + (1 + static_cast<int>(NORM)) * K, own);
     float* scales = sums.sums + sums.room * sums.slices;
 
     Loads<signed char, Own> ahead(weight + 1ll * own.first * K, own);
@@ -83,14 +61,30 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     auto ask = [&](int d) { ahead.next(own, [&](int j, const signed char* from) { raw[d][j] = load_once(from); }); };
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) ask(d);
+    // W, its scales and the norm's weight are nobody's result: they are on their way before x is there.
 #pragma unroll 1
-    for (int i = threadIdx.x; i < own.rows; i += THREADS) scales[i] = scale[own.row_of(i, N, gated)];
-    // W and its scales are nobody's result: they are on their way before x is there.
-    bring_rows<NORM, ROWS, THREADS>(z, behind, x, norm, ogate, eps, K, D);
-    if (has_residual) sums.template bring_added<THREADS>(residual, own, N);
-    __syncthreads();  // z is there, and what the norm needed is free
+    for (int i = threadIdx.x; i < own.rows; i += THREADS) async_copy<4>(scales + i, scale + own.row_of(i, N, gated));
+    if (NORM != NONE)
+#pragma unroll 1
+        for (int k = threadIdx.x * E; k < K; k += THREADS * E) async_copy<16>(own_weight + k, norm + k);
+    if (heads && threadIdx.x == 0) prefetch_line(bias);
+    griddep_wait();
     float unit[ROWS];
-    split_rows<ROWS, THREADS>(planes, unit, z, K);
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        // Registers have weights under way: so x comes past them.
+#pragma unroll 1
+        for (int k = threadIdx.x * E; k < K; k += THREADS * E) {
+            async_copy<16>(own_row + k, x + r * K + k);
+            if (NORM == HEADS) async_copy<16>(own_gate + k, ogate + r * K + k);
+        }
+        async_commit();
+        if (r == 0 && has_residual) sums.template bring_added<THREADS>(residual, own, N);
+        async_wait<0>();
+        signed char* high = planes + r * K;
+        unit[r] = split_row<NORM, THREADS, 1>(high, high + ROWS * K, of_warp[r], own_weight, own_row, own_row, own_gate, eps, K, D);
+        if (r + 1 < ROWS) __syncthreads();  // all have read the row: the next one takes its place
+    }
     __syncthreads();  // the planes are there
 
     int steps = own.steps(), high[EACH * ROWS] = {}, low[EACH * ROWS] = {};

@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) ask(d);
     // W is nobody's result: it is on its way before x is there.
+    if (heads && threadIdx.x == 0) prefetch_line(bias);
     bring_rows<NORM, ROWS, THREADS>(z, own_norm, x, norm, ogate, eps, K, D);
     if (has_residual) sums.template bring_added<THREADS>(residual, own, N);
     __syncthreads();  // z is there

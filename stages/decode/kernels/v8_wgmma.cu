@@ -15,6 +15,7 @@
 //
 // weight: N x K, or 2 N x K; scale: one for each of its rows; x: R x K; residual: R x N; y: R x N, in parts (cell_of); the columns
 // from p4 on may be gates. K is a multiple of 16; R at most ROWS.
+#include "ahead.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/grid_dependency.cuh"
 #include "lab/ptx/named_barrier.cuh"
@@ -33,7 +34,8 @@ template <class T, class W, int ROWS, int GROUPS, int PLACES, int BLOCKS>
 __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     few_rows_wgmma(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap x, const float* __restrict__ scale,
                    const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K, int has_residual, int gated,
-                   int heads, float cap, int beside, int p1, int p2, int p3, int p4) {
+                   int heads, float cap, int beside, int p1, int p2, int p3, int p4,
+                   const W* __restrict__ next, long long next_half, int next_share, int next_bytes, const float* state, int state_bytes) {
     using Step = lab::Step<T, W, ROWS, GROUPS>;
     constexpr int ASKS = MULTIPLIERS<GROUPS>;  // the thread that asks: the first behind those that multiply
     DYNAMIC_TILES(unsigned char, places);
@@ -56,6 +58,8 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
         ring.init(ASKS / 32 * beside);
         fence_proxy_async_shared();  // copies count at barriers that this thread has made
         for (int s = 0; s < ahead; ++s, turn.advance()) ask_weights(s);  // W is nobody's result: it is on its way before x is there
+        prefetch_map(x);
+        if (heads) prefetch_line(bias);
     }
     stand.sync();  // nobody waits or arrives at a barrier that is not there
     turn = {};
@@ -68,6 +72,7 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
             ask_weights(s);
             ask_x(s);
         }
+        ask_ahead(0, 1, next, next_half, next_share, next_bytes, state, state_bytes);
     } else if (threadIdx.x < ASKS) {
         float sum[ROWS / 2];
         Turn<PLACES> last;
@@ -92,6 +97,6 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
         Columns<T> to{y, gates, bias, R, N, heads, cap, p1, p2, p3, p4};
         sums.end(to, factors, has_residual ? residual : nullptr, gated);
     }
-    if (stand.beside * stand.parts > 1) stand.sync();  // nobody ends while others may read his sums, or arrive at his barriers
+    if (stand.beside * stand.parts > 1) cluster_meet();  // nobody ends while others may read his sums, or arrive at his barriers
 }
 // ANCHOR_END: wgmma

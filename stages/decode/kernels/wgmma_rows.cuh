@@ -155,6 +155,7 @@ template <int ROWS, int GROUPS> struct TileSums {
 
     // Of row r of x: four neighbouring rows of W, those of all blocks added up, in their order.
     __device__ __forceinline__ float4 all(int r, int i) const {
+        if (stand.parts == 1) return *reinterpret_cast<const float4*>(x + r * ROW + i);
         float4 sum = {};
 #pragma unroll 4
         for (int other = 0; other < stand.parts; ++other) {

@@ -85,7 +85,8 @@ impl Way {
 
     /// Whether it can ask for what the launches behind it begin with.
     pub(crate) fn asks_ahead(self) -> bool {
-        [Self::Persistent, Self::Columns, Self::Dots].contains(&self)
+        self.keeps_x() && self != Self::Ring
+            || [Self::Persistent, Self::Wgmma, Self::Bytes].contains(&self)
     }
 
     /// Elements of x, of halves, that a version takes at most.

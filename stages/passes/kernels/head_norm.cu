@@ -19,6 +19,7 @@
 // partial: blocks x [NH D].
 #include "lab/quick.cuh"
 #include "lab/ptx/grid_dependency.cuh"
+#include "lab/ptx/prefetch.cuh"
 #include "strip.cuh"
 
 using namespace lab;
@@ -54,6 +55,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     using Asked = Coming<T, LANES, PACKS, N>;
     using Row = Strip<T, LANES, PACKS, N>;
     griddep_launch_dependents();  // a product behind this may ask for its weights, while the launch before this ends
+    if (N * sizeof(T) == 16 && blockIdx.x == 0 && threadIdx.x == 0) prefetch_bulk(weight + blockIdx.y * width, width * sizeof(T));
     griddep_wait();               // h is what that one writes
     int r = blockIdx.x * Row::ROWS + Row::row(), inside = r < rows ? width : 0, first = blockIdx.y * width;
     Asked coming_h(h + head_of_row(r, positions, h_batch, h_position, h_head), inside);

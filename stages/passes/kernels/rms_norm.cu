@@ -14,6 +14,7 @@
 //
 // x, added, sum, y, dy, residual, dx: rows x width; weight: width; rstd: rows; partial: blocks x width.
 #include "lab/ptx/grid_dependency.cuh"
+#include "lab/ptx/prefetch.cuh"
 #include "strip.cuh"
 
 using namespace lab;
@@ -27,6 +28,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
     using Asked = Coming<T, LANES, PACKS, N>;
     using Row = Strip<T, LANES, PACKS, N>;
     griddep_launch_dependents();  // a product behind this may ask for its weights, while the launch before this ends
+    if (N * sizeof(T) == 16 && blockIdx.x == 0 && threadIdx.x == 0) prefetch_bulk(weight, width * sizeof(T));
     griddep_wait();               // x is what that one writes
     long long r = blockIdx.x * 1ll * Row::ROWS + Row::row(), at = r * width;
     int inside = r < rows ? width : 0;

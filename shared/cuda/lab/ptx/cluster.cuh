@@ -36,5 +36,15 @@ __device__ __forceinline__ ClusterAddress address_in_block(const void* own, int 
 #endif
 }
 
+// All threads of all blocks of the cluster meet; it orders no loads and stores but those whose values a thread has used already. So it has no
+// fence, as cluster.sync() has: for the end of blocks that others have read.
+__device__ __forceinline__ void cluster_meet() {
+#ifdef LAB_EMULATOR
+    cooperative_groups::this_cluster().sync();
+#else
+    asm volatile("barrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait;" ::: "memory");
+#endif
+}
+
 }  // namespace lab
 #endif

@@ -13,4 +13,13 @@ __device__ __forceinline__ void prefetch_bulk(const void* from, unsigned bytes) 
 #endif
 }
 
+// The 128 bytes around `from`.
+__device__ __forceinline__ void prefetch_line(const void* from) {
+#ifndef LAB_EMULATOR
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
+#else
+    (void)from;
+#endif
+}
+
 }  // namespace lab

@@ -69,6 +69,15 @@ LAB_BOX(5, "{%4, %5, %6, %7, %8}", "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]
 }  // namespace tensor_copy
 #endif
 
+// Brings the description itself near: the first copy by a map waits for it, and nothing is read or written.
+__device__ __forceinline__ void prefetch_map(const TensorMap& map) {
+#ifndef LAB_EMULATOR
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#else
+    (void)map;
+#endif
+}
+
 // The box at these coordinates, to shared memory of this block; its bytes, all of the box's, count at `barrier`.
 template <int RANK>
 __device__ __forceinline__ void tensor_load(void* tile, const TensorMap& map, const int (&at)[RANK],
