@@ -172,7 +172,7 @@ fn the_list_says_what_is_solved_and_what_is_begun() {
     assert_eq!(state("two-maxima"), "softmax_online", "the task: {text}");
     let (_, narrow) = said(lab(root).env("COLUMNS", "80").arg("exercise"));
     assert!(narrow.lines().count() <= all + 4, "a line each: {narrow}");
-    assert_eq!(listed(root)["next"], "sum-conflicts");
+    assert_eq!(listed(root)["next"], "tile-barriers");
 
     for corrupt in ["", "{", "[]", r#"{"solved": 1}"#, r#"{"solved": [], "more": 1}"#] {
         std::fs::write(&progress, corrupt).unwrap();
