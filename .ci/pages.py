@@ -190,6 +190,12 @@ def steps_through(page, figure):
         for label in ("First step", "Step forward", "Last step", "Step back"):
             figure.get_by_label(label).press("Enter")
         expect(where.inner_text() == f"{last - 1} / {last}", f"buttons lead to {where.inner_text()}")
+    # Without the focus the arrows step the figure in the middle of the screen, and turn no page.
+    page.evaluate("document.activeElement.blur()")
+    stage.evaluate("stage => stage.scrollIntoView({block: 'center'})")
+    now, last = map(int, where.inner_text().split("/"))
+    page.keyboard.press("ArrowLeft")
+    expect(where.inner_text() == f"{max(1, now - 1)} / {last}", f"without the focus ArrowLeft leads to {where.inner_text()}")
     expect(page.url == here, f"its keys lead to {page.url}")
     expect(figure.locator("button:not([aria-label])").count() == 0, "a button without a label")
     stage.focus()

@@ -3,9 +3,12 @@
 
     language_model.py [vlstm|attention] [--width 768 --heads 6 --blocks 12 --vocabulary 50304 --window 2048 --batch 16]
     language_model.py [vlstm|attention] SIZES --turns
+    language_model.py products SIZES --turns
     language_model.py [vlstm|attention] SIZES --start MODEL --text FILE --steps 2000 --curve LOSSES.json
 
-The second times its steps once for each line that it reads, for `language_model_turns.py`. The third trains: from the parameters of a file of `lab lm train`, on the bytes of a text, in windows as they stand in it
+The second times its steps once for each line that it reads, for `language_model_turns.py`. The third has of the step with the mixer
+`vlstm` cuBLAS' products alone, in one CUDA graph: what a step could not be faster than, under the same load. The fourth trains:
+from the parameters of a file of `lab lm train`, on the bytes of a text, in windows as they stand in it
 (`lab lm train --in-order --schedule constant --held-out 0`), and writes the loss of each step.
 
 Needs torch with CUDA; for the mixer `vlstm` the package of shared/python. Prints one JSON object: the median of the steps behind a
@@ -164,9 +167,39 @@ def train(a, model, compiled, rope):
         json.dump([loss.item() for loss in losses], file)
 
 
+def products(model, rows):
+    """A CUDA graph of the products of a step: forward, of x's gradient and of the weight's, in f32. Logits are made of half of the
+    rows at a time. Operands are random, so that they cost the power of numbers; those of one shape are one tensor."""
+    at = {}
+    get = lambda m, n, kind, dtype=torch.bfloat16: at.setdefault((m, n, kind), torch.randn(m, n, device="cuda").to(dtype))
+    work = []
+    for linear in (m for m in model.modules() if isinstance(m, nn.Linear)):
+        (n, k), w = linear.weight.shape, linear.weight.detach().bfloat16()
+        times = 2 if linear is model.head else 1
+        m = rows // times
+        x, dy, y, dx, dw = get(m, k, "x"), get(m, n, "dy"), get(m, n, "y"), get(m, k, "dx"), get(n, k, "dw", torch.float32)
+        work += [(x, w, dy, y, dx, dw)] * times
+
+    def run():
+        for x, w, _, y, _, _ in work:
+            torch.mm(x, w.T, out=y)
+        for x, w, dy, _, dx, dw in reversed(work):
+            torch.mm(dy, w, out=dx)
+            torch.mm(dy.T, x, out_dtype=torch.float32, out=dw)
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("mixer", nargs="?", choices=["vlstm", "attention"], default="vlstm")
+    parser.add_argument("mixer", nargs="?", choices=["vlstm", "attention", "products"], default="vlstm")
     for name, size in [("width", 768), ("heads", 6), ("blocks", 12), ("vocabulary", 50304), ("window", 2048), ("batch", 16)]:
         parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--steps", type=int, default=20)
@@ -198,6 +231,10 @@ def main():
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
+    if a.mixer == "products":
+        with torch.no_grad():
+            step = products(model, a.batch * a.window)
+
     def measure():
         times = []
         for _ in range(a.steps):
@@ -209,7 +246,8 @@ def main():
             times.append(begin.elapsed_time(end))
         ms = sorted(times)[len(times) // 2]
         print(json.dumps({
-            "peer": f"PyTorch {torch.__version__}, compiled, mixer {a.mixer}", "device": torch.cuda.get_device_name(),
+            "peer": f"PyTorch {torch.__version__}, {'a graph of cuBLAS' if a.mixer == 'products' else 'compiled'}, {a.mixer}",
+            "device": torch.cuda.get_device_name(),
             "parameters": sum(p.numel() for p in model.parameters()), "ms": ms,
             "tokens_per_second": a.batch * a.window / ms * 1e3, "peak_bytes": torch.cuda.max_memory_allocated(),
         }), flush=True)

@@ -1,9 +1,9 @@
 """A training step of `lab lm train` and of PyTorch in turns, on one GPU: the same sizes, types, batch and window.
 
-    language_model_turns.py LAB [vlstm|attention] [--turns 3 --out RECORD.json] SIZES
+    language_model_turns.py LAB [vlstm|attention|products] [--turns 3 --out RECORD.json] SIZES
 
-LAB is the tool; SIZES go to both: --width --heads --blocks --vocabulary --window --batch. PyTorch compiles first, and waits while LAB
-trains; each turn of LAB is a training of its own, told by its second look (10 steps, the first 10 not counted), and ended there. Both
+With `products` LAB's mixer is the vLSTM, and the peer has only cuBLAS' products of that step. LAB is the tool; SIZES go to both:
+--width --heads --blocks --vocabulary --window --batch. PyTorch compiles first, and waits while LAB trains; each turn of LAB is a training of its own, told by its second look (10 steps, the first 10 not counted), and ended there. Both
 models are in the GPU's memory while LAB runs. Prints one JSON object: of both the tokens a second of each turn, and their median.
 """
 
@@ -46,19 +46,19 @@ def train(lab, mixer, sizes, directory):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("lab")
-    parser.add_argument("mixer", nargs="?", choices=["vlstm", "attention"], default="vlstm")
+    parser.add_argument("mixer", nargs="?", choices=["vlstm", "attention", "products"], default="vlstm")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--out")
     a, sizes = parser.parse_known_args()
     begun = time.time()
-    peer = subprocess.Popen([*PEER, a.mixer, *sizes, "--turns", "--steps", "10"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    peer = subprocess.Popen([*PEER, a.mixer, *sizes, "--turns", "--steps", "30" if a.mixer == "products" else "10"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     first = peer.stdout.readline()
     if not first:
         raise SystemExit("the peer ended before its first turn")
     record = {"sizes": sizes, "mixer": a.mixer, "seconds_of_compilation": time.time() - begun, "lab": [], "lab_start": [], "peer": []}
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(a.turns):
-            speed, start = train(a.lab, a.mixer, sizes, directory)
+            speed, start = train(a.lab, a.mixer.replace("products", "vlstm"), sizes, directory)
             record["lab"].append(speed)
             record["lab_start"].append(start)
             peer.stdin.write("turn\n")

@@ -82,10 +82,10 @@ fn the_figures_of_the_readme_stand_in_records() {
             launched,
         ),
         (
-            "20261129T182602Z",
+            "20261130T085838Z",
             "B=8,D=128,NH=16,NKV=16,S=2048",
             "bf16",
-            ["v7_wgmma_back", "cudnn"],
+            ["v8_handed", "cudnn"],
             launched,
         ),
         ("20261129T182509Z", "B=64,H=512,I=512,T=512", "bf16", ["v6_wgmma_back", "cudnn"], graph),

@@ -1,7 +1,7 @@
 // Figures that move: runs of the emulator, written by `lab dev trace`, which a reader steps through.
 //
 // A figure stands in its page as a still. What is drawn here, or marked within the still, says the same one step at a
-// time. Keys: left and right, Home and End; the space bar plays.
+// time. Keys: left and right; with the focus also Home and End, and the space bar plays.
 (() => {
     'use strict';
 
@@ -47,6 +47,23 @@
             before = number;
         }
     }
+
+    const isHeld = event => event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
+    const stages = [];
+
+    // Where no figure has the focus, left and right step the one in the middle of the screen: they would turn the book's page.
+    document.addEventListener('keydown', event => {
+        const isArrow = event.key === 'ArrowLeft' || event.key === 'ArrowRight';
+        if (!isArrow || isHeld(event) || event.target.closest('.stage, input, textarea, select')) return;
+        const shown = stages.find(({ stage }) => {
+            const { top, bottom } = stage.getBoundingClientRect();
+            return top < innerHeight / 2 && bottom > innerHeight / 2;
+        });
+        if (!shown) return;
+        event.stopPropagation();
+        event.preventDefault();
+        shown.keys[event.key]();
+    }, true);
 
     const count = (n, what) => `${n} ${what}${n === 1 ? '' : 's'}`;
     const colour = lane => `hsl(${200 + lane * 4.5} 68% 52%)`;
@@ -449,8 +466,9 @@
             End: () => step(last()),
             ' ': toggle,
         };
+        stages.push({ stage, keys });
         stage.addEventListener('keydown', event => {
-            if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || !(event.key in keys)) return;
+            if (isHeld(event) || !(event.key in keys)) return;
             // The book turns its pages by the same keys.
             event.stopPropagation();
             // A button that has the focus is pressed by the space bar.

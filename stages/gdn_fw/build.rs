@@ -32,7 +32,16 @@ fn main() {
         .needs("sm_80")
         .kernel(
             "kernels/v4_fused.cu",
-            &with_keys("gdn_fw_fused", halves, &["64, 1", "64, 2", "128, 1", "128, 2"]),
+            &[
+                with_keys("gdn_fw_fused", halves, &["64, 1", "64, 2", "128, 1", "128, 2"]),
+                // PACKED.
+                with_keys(
+                    "gdn_fw_fused",
+                    halves,
+                    &["64, 1, true", "64, 2, true", "128, 1, true", "128, 2, true"],
+                ),
+            ]
+            .concat(),
         )
         .needs("sm_90a")
         .build();

@@ -16,5 +16,7 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/tensor_chunks.cu", &on_tensor_cores("gdn_fwbw_tensor_chunks"))
         .needs("sm_80")
+        // The number of a turn, over the products of one, with 128 keys.
+        .spills(8)
         .build();
 }

@@ -7,8 +7,7 @@ fn main() {
     };
     let gates = [
         vec!["vlstm_gate_sums<128>".to_owned()],
-        // Gates and normaliser: the vLSTM's by default.
-        halves("vlstm_gate_weights", &["128, 1", "128, 1, Decay, None", "128, 1, Sigmoid, None"]),
+        halves("vlstm_gate_weights", &["128, 1"]),
         halves("vlstm_gate_weights_twice", &["128"]),
         halves("vlstm_normaliser_gradient", &["128"]),
     ];

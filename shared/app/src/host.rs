@@ -85,6 +85,8 @@ pub(crate) struct State {
     pub(crate) repeated: usize,
     /// Calls that were refused, and why.
     pub(crate) refused: BTreeSet<String>,
+    /// A launch has ended early or not begun: what it was to write is missing for that reason.
+    is_broken: bool,
     /// Kernels that cannot be run, and why.
     pub(crate) not_run: BTreeSet<String>,
     /// Findings are kept, and told by nobody here.
@@ -110,6 +112,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     findings: Vec::new(),
     repeated: 0,
     refused: BTreeSet::new(),
+    is_broken: false,
     not_run: BTreeSet::new(),
     is_quiet: false,
     last: None,
@@ -127,6 +130,21 @@ pub(crate) fn state() -> MutexGuard<'static, State> {
 /// Says how the process runs its program. Once.
 pub(crate) fn begin(options: Options, arch: Arch) -> bool {
     PROGRAM.set((options, arch)).is_ok()
+}
+
+/// Looks at what the program's own host code reads, which is in its one module.
+pub(crate) fn watch_host(module: &Module) {
+    if module.checked() {
+        lab_emulator::watch_host(|kernel, finding| keep(&readable(kernel), finding));
+    }
+}
+
+/// The program has ended as it wanted to: what it has copied and not read by now, it does not read.
+pub(crate) fn end() {
+    let is_broken = state().is_broken;
+    if !is_broken {
+        lab_emulator::host_gave_back(std::ptr::null(), usize::MAX);
+    }
 }
 
 /// Adds what the program is made of.
@@ -170,10 +188,12 @@ pub(crate) fn hold(bytes: usize) -> Option<*mut u8> {
 
 pub(crate) extern "C" fn release(address: *mut c_void, kind: c_int) -> c_int {
     let mut state = state();
-    match state.memory.get(&(address as usize)) {
+    let mut gone = 0;
+    let code = match state.memory.get(&(address as usize)) {
         Some(&(bytes, k)) if (k == HOST) == (kind == HOST) => {
             state.memory.remove(&(address as usize));
             state.bytes -= bytes as u64;
+            gone = bytes;
             // SAFETY: it was allocated above, and is freed once.
             unsafe { lab_emulator::free(address.cast()) };
             SUCCESS
@@ -184,7 +204,11 @@ pub(crate) extern "C" fn release(address: *mut c_void, kind: c_int) -> c_int {
             state.refused.insert(got);
             INVALID_VALUE
         }
-    }
+    };
+    // Who is told of a finding keeps it in the state.
+    drop(state);
+    lab_emulator::host_gave_back(address.cast(), gone);
+    code
 }
 
 /// Both ends of a copy, as far as the emulator knows them.
@@ -199,6 +223,12 @@ unsafe extern "C" fn copy(
         // SAFETY: the program's own promise, as on a GPU; what lies in allocations was looked at.
         unsafe { std::ptr::copy(from.cast::<u8>(), to.cast(), bytes) };
         note_copy(to as usize, from as usize, bytes);
+        if state().is_broken {
+            lab_emulator::host_overwrote(to.cast(), bytes);
+        } else {
+            // SAFETY: they were copied there just now.
+            unsafe { lab_emulator::host_copied_out(from.cast(), to.cast(), bytes) };
+        }
     }
     code
 }
@@ -410,7 +440,9 @@ unsafe extern "C" fn launch(
 pub(crate) fn launch_kernel(kernel: &Kernel, config: &Config, arguments: &[*mut c_void]) -> c_int {
     let Some((options, arch)) = PROGRAM.get() else { return LAUNCH_FAILURE };
     if let Err((what, code)) = fits(config, *arch) {
-        state().refused.insert(format!("{}: {what}", readable(kernel.name())));
+        let mut state = state();
+        state.refused.insert(format!("{}: {what}", readable(kernel.name())));
+        state.is_broken = true;
         return code;
     }
     let mut code = run(kernel, config, arguments, *options);
@@ -487,7 +519,7 @@ fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Opt
     });
     adopted.into_iter().for_each(|at| lab_emulator::disown(at));
     let name = readable(kernel.name());
-    match outcome {
+    let code = match outcome {
         Ok(Ok(profile)) => {
             state().profile.add(profile);
             SUCCESS
@@ -506,7 +538,11 @@ fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Opt
             INVALID_CONFIGURATION
         }
         Err(_) => LAUNCH_FAILURE,
+    };
+    if code != SUCCESS {
+        state().is_broken = true;
     }
+    code
 }
 
 struct Addresses<'a>(&'a [*mut c_void]);

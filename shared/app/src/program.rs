@@ -206,6 +206,7 @@ impl Program {
         if !host::begin(options, self.arch) || END.set(end).is_err() {
             return Err(Error::Second);
         }
+        host::watch_host(&self.module);
         host::add_module(Arc::clone(&self.module));
         bind(&raw const HOST_TABLE);
         let texts: Vec<CString> =
@@ -396,6 +397,9 @@ pub(crate) fn end_other(status: c_int, fault: Option<String>) {
 
 /// Tells how it went, and ends the process.
 fn report(status: c_int, lost: Option<String>) {
+    if status == 0 && FAULT.get().is_none() {
+        host::end();
+    }
     let mut state = host::state();
     let report = Report {
         exit: status & 0xff,

@@ -226,6 +226,7 @@ impl Single {
             return Err(Error::Second);
         }
         host::add_module(Arc::clone(&self.module));
+        lab_emulator::keep_writes();
         host::state().is_quiet = true;
         bind(&raw const HOST_TABLE);
         if let Some(wanted) = settings.wanted {
@@ -875,17 +876,19 @@ impl Running {
 impl Held {
     /// A finding, where the kernel has left some of it without a value.
     fn unwritten(&self, place: &str) -> Option<Finding> {
-        let (first, count) = lab_emulator::never_written(self.address as *const u8, self.len)?;
+        let (first_byte, count) = lab_emulator::never_written(self.address as *const u8, self.len)?;
         let size = self.part.bytes() * self.lanes;
         let whole = count.div_ceil(size);
-        let (name, all, first) = (&self.name, self.len / size, first / size);
+        let (name, all, first) = (&self.name, self.len / size, first_byte / size);
         Some(Finding {
             kind: Kind::NeverWritten,
             message: format!(
                 "{whole} of {all} elements of out '{name}' never got a value from the kernel at {place}, \
                  the first: {name}[{first}]"
             ),
-            accesses: Vec::new(),
+            accesses: lab_emulator::write_beside((self.address + first_byte) as *const u8)
+                .into_iter()
+                .collect(),
             suspects: Vec::new(),
             standing: Vec::new(),
             missing: Vec::new(),

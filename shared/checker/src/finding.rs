@@ -13,8 +13,11 @@ pub fn finding_json(finding: &Finding) -> serde_json::Value {
     let accesses = finding.accesses.iter().map(|a| {
         json!({ "what": a.what, "place": a.place, "within": a.within, "block": a.block, "thread": a.thread })
     });
+    let standing = finding.standing.iter().map(ToString::to_string);
+    let details: Vec<String> = finding.missing.iter().cloned().chain(standing).collect();
     json!({ "check": finding.kind.check().name(), "kind": format!("{:?}", finding.kind),
             "message": finding.message, "accesses": accesses.collect::<Vec<_>>(),
+            "details": details,
             "places": finding.places().collect::<Vec<_>>(), "formal": finding.formal, "fix": finding.fix,
             "count": finding.count })
 }

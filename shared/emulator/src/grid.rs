@@ -11,6 +11,7 @@ use crate::block::{BlockRunner, Pause};
 use crate::check::LaunchCheck;
 use crate::cluster::{Cluster, MAX_CLUSTER};
 use crate::completion::Landing;
+use crate::copied_out;
 use crate::counters::Profile;
 use crate::crowd::{self, Crowd, MAX_COOPERATIVE_BLOCKS, Turn};
 use crate::geometry::Geometry;
@@ -278,6 +279,9 @@ pub unsafe fn launch(
         Some(checks) => checks.finish(fatal),
         None => fatal.map(|finding| Findings { all: vec![finding], more: 0 }),
     };
+    if let Some(checks) = checks.as_ref().filter(|_| copied_out::keeps()) {
+        copied_out::remember(checks.grid());
+    }
     match findings {
         Some(findings) => {
             let counted = checks.filter(|_| is_whole).map(|mut checks| checks.profile());

@@ -47,6 +47,8 @@ pub(crate) struct Grid {
     pub(crate) places: Vec<usize>,
     /// As in a launch's checks.
     pub(crate) issuers: HashMap<u16, (u32, u32)>,
+    /// As there.
+    pub(crate) pointers: Vec<(usize, usize)>,
     /// Which launch of its queue it was.
     pub(crate) number: u64,
     /// Whether it may run even when the launch that comes next has waited.
@@ -56,6 +58,21 @@ pub(crate) struct Grid {
 impl Grid {
     fn id(&self) -> u32 {
         self.generations[0]
+    }
+
+    /// Whether it has used a granule whose shadow is of this generation.
+    pub(crate) fn has(&self, generation: u32) -> bool {
+        self.generations.binary_search(&generation).is_ok()
+    }
+
+    /// Whether an argument points into these bytes.
+    pub(crate) fn points_into(&self, base: usize, len: usize) -> bool {
+        self.pointers.iter().any(|p| (base..=base + len).contains(&p.1))
+    }
+
+    /// Global memory by the parameter that points to it.
+    pub(crate) fn name_in(&self, base: usize, len: usize, address: usize) -> String {
+        name_in(&self.kernel, &self.pointers, (base, len), address)
     }
 
     /// The access of a cell that it left behind.
@@ -83,6 +100,36 @@ pub(crate) fn access(
         None => ("a place that was not kept".into(), Vec::new()),
     };
     Access { what, place, within, block, thread }
+}
+
+/// An address in an allocation, by the parameter that points there.
+pub(crate) fn name_in(
+    kernel: &Kernel,
+    pointers: &[(usize, usize)],
+    (base, len): (usize, usize),
+    address: usize,
+) -> String {
+    let found = pointers.iter().find(|p| (base..=base + len).contains(&p.1));
+    let Some(&(index, pointer)) = found else {
+        return format!("byte {} of an allocation of {len} bytes", address - base);
+    };
+    let name = kernel.parameter(index);
+    let dtype = kernel.parameters()[index].type_name.as_str();
+    let dtype = dtype.trim_start_matches("const ").trim_end_matches('*');
+    let size = match dtype {
+        "f64" | "i64" | "u64" => 8,
+        "f32" | "i32" | "u32" => 4,
+        "f16" | "bf16" | "i16" | "u16" => 2,
+        _ => 1,
+    };
+    let distance = address as isize - pointer as isize;
+    let elements = (len - (pointer - base)) / size as usize;
+    match (dtype, size) {
+        (_, 1) if dtype != "u8" && dtype != "i8" => {
+            format!("byte {distance} of {name} ({len} bytes)")
+        }
+        _ => format!("{name}[{}] ({dtype}, {elements} elements)", distance.div_euclid(size)),
+    }
 }
 
 /// How a grid has used a granule.
@@ -140,8 +187,7 @@ impl Earlier {
     /// Keeps what a granule says of an earlier grid, before this launch takes it over.
     pub(crate) fn keep(&mut self, granule: &Granule) {
         let generation = granule.generation();
-        let of = |grid: &&Grid| grid.generations.binary_search(&generation).is_ok();
-        if let Some(grid) = self.grids.iter().find(of) {
+        if let Some(grid) = self.grids.iter().find(|grid| grid.has(generation)) {
             let trace = Trace { uses: granule.uses(), cells: granule.cells };
             self.traces.insert((std::ptr::from_ref(granule) as usize, grid.id()), trace);
         }

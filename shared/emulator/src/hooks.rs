@@ -15,6 +15,7 @@ use crate::access::{How, Kind};
 use crate::check::Part;
 use crate::clock::Scope;
 use crate::cluster::Cluster;
+use crate::copied_out;
 use crate::module::{Module, ModuleError};
 use crate::named::NAMED;
 use crate::registers::Asks;
@@ -81,10 +82,19 @@ unsafe fn caller(pc: *const c_void) -> Option<Running> {
 }
 
 macro_rules! runtime {
-    // A kernel's constructors run outside of any thread. What they access is looked at by nobody;
-    // nothing else has a meaning there.
-    (@outside probe) => { return };
-    (@outside hook) => { std::process::abort() };
+    // A kernel's constructors, and a program's host code, run outside of any thread. What the host reads and writes may
+    // have been copied out of device memory; nothing else has a meaning there.
+    (@outside probe read($address:ident, $bytes:ident) $pc:ident) => {{
+        let (bytes, uses) = ($bytes & !abi::LOOSE, $bytes & abi::LOOSE == 0);
+        copied_out::host_reads($address as usize, bytes, uses, $pc as usize);
+        return;
+    }};
+    (@outside probe write($address:ident, $bytes:ident) $pc:ident) => {{
+        copied_out::host_writes($address as usize, $bytes & !abi::LOOSE);
+        return;
+    }};
+    (@outside probe $($other:tt)*) => { return };
+    (@outside hook $($other:tt)*) => { std::process::abort() };
     ($($kind:ident fn $name:ident($($parameter:ident: $type:ty),*) -> $result:ty;)*) => {
         /// What kernels call: each finds the thread that runs, and goes on in the function of its name.
         static RUNTIME: Runtime = Runtime {$(
@@ -93,7 +103,7 @@ macro_rules! runtime {
                     // SAFETY: glue.cpp passes the return address of the kernel's call; the thread is
                     // dropped here.
                     let Some(mut thread) = (unsafe { caller(pc) }) else {
-                        runtime!(@outside $kind)
+                        runtime!(@outside $kind $name($($parameter),*) pc)
                     };
                     self::$name(&mut thread, $($parameter),*)
                 }

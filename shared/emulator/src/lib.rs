@@ -190,6 +190,7 @@ mod check;
 mod clock;
 mod cluster;
 mod completion;
+mod copied_out;
 mod counters;
 mod crowd;
 mod geometry;
@@ -220,6 +221,9 @@ mod watchdog;
 pub use cluster::MAX_CLUSTER;
 pub use completion::tensor::TensorMap;
 pub use completion::{BadLanding, Landing};
+pub use copied_out::{
+    host_copied_out, host_gave_back, host_overwrote, keep_writes, watch_host, write_beside,
+};
 pub use counters::{Counts, Line, Operation, Profile, Sample};
 pub use crowd::MAX_COOPERATIVE_BLOCKS;
 pub use grid::{

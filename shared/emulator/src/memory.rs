@@ -463,11 +463,20 @@ fn bytes_in(granule: usize, start: usize, end: usize) -> u8 {
 /// Of so many bytes from an address on, those that neither the host nor a checked kernel has written: where the
 /// first is, counted from that address, and how many. `None` where there are none, or no allocation is there.
 pub fn never_written(address: *const u8, bytes: usize) -> Option<(usize, usize)> {
-    let arena = arena().ok()?;
-    let start = arena.book().own(address as usize);
-    let Whose::Live(allocation) = arena.owner_of(start) else { return None };
-    let end = start.saturating_add(bytes).min(allocation.base + allocation.len);
     let (mut first, mut count) = (None, 0);
+    for_each_unwritten(address, bytes, |at| {
+        first.get_or_insert(at);
+        count += 1;
+    });
+    first.map(|first| (first, count))
+}
+
+/// Calls `each` with each such byte, counted from that address, in order.
+pub(crate) fn for_each_unwritten(address: *const u8, bytes: usize, mut each: impl FnMut(usize)) {
+    let Ok(arena) = arena() else { return };
+    let start = arena.book().own(address as usize);
+    let Whose::Live(allocation) = arena.owner_of(start) else { return };
+    let end = start.saturating_add(bytes).min(allocation.base + allocation.len);
     for granule in (start / GRANULE * GRANULE..end).step_by(GRANULE) {
         // SAFETY: it lies in the arena; no kernel runs on what the host looks at.
         let init = unsafe { (*arena.granule(granule)).initialised(&allocation) };
@@ -476,12 +485,10 @@ pub fn never_written(address: *const u8, bytes: usize) -> Option<(usize, usize)>
         }
         for at in granule.max(start)..(granule + GRANULE).min(end) {
             if init >> (at - granule) & 1 == 0 {
-                first.get_or_insert(at - start);
-                count += 1;
+                each(at - start);
             }
         }
     }
-    first.map(|first| (first, count))
 }
 
 impl Arena {

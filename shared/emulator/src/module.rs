@@ -530,6 +530,13 @@ impl Kernel {
         &self.export.parameters
     }
 
+    /// What a parameter is called.
+    pub(crate) fn parameter(&self, index: usize) -> String {
+        let names = self.module().names().parameters(self.function());
+        let name = names.get(index).filter(|n| !n.is_empty());
+        name.cloned().unwrap_or_else(|| format!("parameter {index}"))
+    }
+
     /// What its blocks are given, where its source says so.
     pub fn block(&self) -> Option<BlockSize> {
         self.export.block

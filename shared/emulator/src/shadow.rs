@@ -355,8 +355,8 @@ impl Places {
         *slot
     }
     /// The instructions by their numbers, 0 where there is none.
-    pub(crate) fn into_addresses(self) -> Vec<usize> {
-        self.addresses
+    pub(crate) fn addresses(&self) -> &[usize] {
+        &self.addresses
     }
     /// The instruction of a number.
     pub(crate) fn address(&self, number: u16) -> Option<usize> {

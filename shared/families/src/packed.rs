@@ -3,6 +3,8 @@
 //! `cu_seqlens` i32 \[N + 1\] rises from 0 to T: sequence n has the positions from `cu_seqlens[n]` up to `cu_seqlens[n + 1]`, and
 //! may have none.
 
+use std::collections::BTreeMap;
+
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Dims, Plan, Request, Tensor, Tensors};
@@ -76,4 +78,44 @@ pub(crate) fn alone(inputs: &Tensors, n: usize) -> Tensors {
         Some((name.clone(), own))
     };
     inputs.iter().filter_map(own).collect()
+}
+
+/// What belongs to the ends of a sequence among the outputs: the state behind it, and gradients of the state before it.
+const END_STATES: [&str; 5] = ["CN", "nN", "mN", "dC0", "dn0"];
+
+/// Numbers of all sequences by name, from those of each one alone: `of_one`; `of_nothing` of one without positions, which has
+/// states only. q is \[1, heads, T, …\].
+pub(crate) fn by_sequence(
+    inputs: &Tensors,
+    of_one: impl Fn(&Tensors) -> Vec<(&'static str, Vec<f64>)>,
+    of_nothing: impl Fn(&Tensors) -> Vec<(&'static str, Vec<f64>)>,
+) -> Vec<(&'static str, Vec<f64>)> {
+    let positions = inputs["q"].shape[2];
+    let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+    for (n, [from, to]) in sequences_of(inputs).into_iter().enumerate() {
+        let length = to - from;
+        let own = alone(inputs, n);
+        let outputs = if length > 0 { of_one(&own) } else { of_nothing(&own) };
+        for (name, values) in outputs {
+            let whole = all.entry(name).or_default();
+            if END_STATES.contains(&name) {
+                whole.extend(values);
+            } else if length > 0 {
+                // Heads and columns of an output are those of the input that it is like.
+                let heads = inputs[head_of(name)].shape[1];
+                let columns = values.len() / (heads * length);
+                whole.resize(heads * positions * columns, 0.0);
+                for head in 0..heads {
+                    whole[(head * positions + from) * columns..][..length * columns]
+                        .copy_from_slice(&values[head * length * columns..][..length * columns]);
+                }
+            }
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// An input that has as many heads as this output: q and k may have fewer than all else.
+fn head_of(output: &str) -> &'static str {
+    if ["dq", "dk"].contains(&output) { "q" } else { "v" }
 }

@@ -367,12 +367,19 @@ pub struct Check {
     pub run: fn(&Device),
     /// How much it does.
     pub tier: Tier,
+    /// Kernel files that it launches nothing of.
+    pub apart_from: &'static [&'static str],
 }
 
 impl Check {
-    /// One that is soon done.
+    /// One that is soon done, and may launch any kernel.
     pub const fn new(name: &'static str, run: fn(&Device)) -> Self {
-        Self { name, run, tier: Tier::Short }
+        Self { name, run, tier: Tier::Short, apart_from: &[] }
+    }
+
+    /// One that launches nothing of these kernel files, such as kernels/sum.cu: where one of them alone has changed, it is not run.
+    pub const fn apart_from(self, files: &'static [&'static str]) -> Self {
+        Self { apart_from: files, ..self }
     }
 
     /// One that does as much as this.

@@ -80,12 +80,12 @@ impl<'r> Row<'r> {
         let [compiled, eager] = self.peers.each_ref().map(peer);
         let ratio = self.ratio().map_or(String::new(), |ratio| format!("{ratio:.2}"));
         format!(
-            "| `{}` | {} | {} | {} | {} | {compiled} | {eager} | {ratio} |",
+            "| `{}` | {} | {compiled} | {eager} | {ratio} | {} | {} | {} |",
             self.family,
-            self.version.shape.replace(',', ", ").replace('=', "\u{a0}=\u{a0}"),
-            number(self.limit_us()),
             three_digits(self.version.median_us),
+            number(self.limit_us()),
             self.version.gbps.map_or(String::new(), |gbps| format!("{gbps:.0}")),
+            self.version.shape.replace(',', ", ").replace('=', "\u{a0}=\u{a0}"),
         )
     }
 }
@@ -95,9 +95,10 @@ fn table(rows: &[Row<'_>]) -> String {
     let of: Vec<String> = of.into_iter().collect();
     let mut text = format!(
         "In {DTYPE}, µs, launched with a cold cache. *Limit* is what moving the bytes takes at the speed of a plain copy in the same run, *ratio* how \
-         many times as fast the pass is as the faster of the two by PyTorch. {}\n\n\
-         | layer | problem | limit | here | GB/s | PyTorch, compiled | PyTorch | ratio |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|\n",
+         many times as fast the pass is as the faster of the two by PyTorch. A call of PyTorch includes its work on the host. Where its time does \
+         not grow with the bytes, as backward by autograd and in `soft_cap_gates`, that is most of it, and the ratio says nothing of kernels. {}\n\n\
+         | layer | here | PyTorch, compiled | PyTorch | ratio | limit | GB/s | problem |\n\
+         |---|--:|--:|--:|--:|--:|--:|---|\n",
         of.join(" ")
     );
     for row in rows {
@@ -109,8 +110,9 @@ fn table(rows: &[Row<'_>]) -> String {
 fn heading(run: &Run) -> String {
     let d = &run.device;
     let turns = if run.peers_in_turns { ", in turns" } else { "" };
-    let libraries =
-        if d.libraries.is_empty() { String::new() } else { d.libraries.join(", ") + ", " };
+    let mut libraries = d.libraries.clone();
+    libraries.dedup();
+    let libraries = if libraries.is_empty() { String::new() } else { libraries.join(", ") + ", " };
     let date = run.date.get(..10).unwrap_or(&run.date);
     format!("{}: {libraries}{date}, commit `{}`{turns}.", d.gpu, &run.commit[..12])
 }
@@ -140,7 +142,7 @@ mod tests {
         let pages = pages(&runs);
         let text = &pages[0].1;
         // A copy has 1 GB/s there.
-        let row = "| `rms_norm` | R\u{a0}=\u{a0}8, C\u{a0}=\u{a0}8 | 10.0 | 20.0 | 0 | 30.0 | 50.0 | 1.50 |";
+        let row = "| `rms_norm` | 20.0 | 30.0 | 50.0 | 1.50 | 10.0 | 0 | R\u{a0}=\u{a0}8, C\u{a0}=\u{a0}8 |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("2026-01-30") && !text.contains("2026-01-31"), "{text}");
     }
@@ -151,7 +153,7 @@ mod tests {
         other["computes"] = "draws of its own".into();
         let all = vec![of_pass("passes:rms_norm", "version", 20.0, 0.5), other];
         let text = &pages(&[run("2026-01-30T12:00:00Z", all)])[0].1;
-        assert!(text.contains("| 50.0 (draws of its own) |  |"), "{text}");
+        assert!(text.contains("| 50.0 (draws of its own) |  | 10.0 |"), "{text}");
     }
 
     #[test]

@@ -25,6 +25,7 @@ use std::path::Path;
 use lab_mutate::Workspace;
 use lab_records::record::Run;
 
+pub use counted::works_in_chunks;
 pub use error::Error;
 
 /// All pages that the book in the workspace shows, by file name, of these records of benchmarks, of those over the length of a

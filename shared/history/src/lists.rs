@@ -8,8 +8,12 @@ use lab_registry::STAGES;
 /// The families of a stage, each once.
 pub(crate) fn families(stage: &str) -> Vec<&'static str> {
     let versions = STAGES.iter().filter(|s| s.name == stage).flat_map(|s| s.versions);
-    let mut all: Vec<_> = versions.map(|v| v.info().family.name()).collect();
-    all.dedup();
+    let mut all = Vec::new();
+    for name in versions.map(|v| v.info().family.name()) {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
     all
 }
 

@@ -15,7 +15,7 @@ use crate::gated_delta_checks::{
     gated_delta_layers_of_one_plan_are_right, gated_delta_parts_and_a_step_are_the_whole,
 };
 use crate::import_checks::{another_export_is_refused, what_is_saved_is_imported};
-use crate::packed_checks::packed_sequences_are_right;
+use crate::packed_checks::{packed_gated_delta_is_right, packed_sequences_are_right};
 use crate::recurrent_checks::recurrences_with_their_states_are_right;
 use crate::state_checks::a_sequence_in_two_parts_has_the_gradients_of_the_whole;
 use crate::{
@@ -30,6 +30,7 @@ static CHECKS: &[Check] = &[
     Check::new("layers_of_one_plan_are_right", layers_of_one_plan_are_right),
     Check::new("layers_of_two_plans_are_right", layers_of_two_plans_are_right),
     Check::new("packed_sequences_are_right", packed_sequences_are_right),
+    Check::new("packed_gated_delta_is_right", packed_gated_delta_is_right),
     Check::new(
         "a_sequence_in_two_parts_has_the_gradients_of_the_whole",
         a_sequence_in_two_parts_has_the_gradients_of_the_whole,

@@ -66,6 +66,9 @@ pub struct GatedDelta {
     pub g: Slot,
     /// How much of a key's old value each position replaces.
     pub beta: Slot,
+    /// Where packed sequences begin and end, i32 \[N + 1\], rising from 0 to S: as [`Vlstm::cu_seqlens`](crate::Vlstm::cu_seqlens). B
+    /// is 1 then, and states are \[N, NH, DHQK, DHHV\].
+    pub cu_seqlens: Option<Slot>,
     /// C0 \[B, NH, DHQK, DHHV\] of f32: what earlier positions have left.
     pub state: Option<Slot>,
     /// Whether the state behind the last position is wanted.
@@ -144,13 +147,38 @@ impl GatedDelta {
     ) -> Self {
         let (state, last_state, state_gradients) = (None, false, false);
         let (scale, versions) = (None, [None; 2]);
-        Self { dtype, sizes, q, k, v, g, beta, state, last_state, state_gradients, scale, versions }
+        Self {
+            dtype,
+            sizes,
+            q,
+            k,
+            v,
+            g,
+            beta,
+            cu_seqlens: None,
+            state,
+            last_state,
+            state_gradients,
+            scale,
+            versions,
+        }
     }
 
     fn inputs(&self) -> Vec<(&'static str, Slot)> {
         let Self { q, k, v, g, beta, .. } = *self;
         let state = self.state.map(|state| ("C0", state));
-        [("q", q), ("k", k), ("v", v), ("g", g), ("beta", beta)].into_iter().chain(state).collect()
+        let packed = self.cu_seqlens.map(|slot| ("cu_seqlens", slot));
+        let all = [("q", q), ("k", k), ("v", v), ("g", g), ("beta", beta)];
+        all.into_iter().chain(packed).chain(state).collect()
+    }
+
+    /// The axes of a state: of packed sequences, N in the place of B.
+    fn sizes_of_state(&self) -> Vec<usize> {
+        let mut sizes = self.sizes.of_state();
+        if let Some(ends) = self.cu_seqlens {
+            sizes[0] = ends.len().saturating_sub(1);
+        }
+        sizes
     }
 
     /// Whether the gradient of the last state goes in.
@@ -168,13 +196,15 @@ impl GatedDelta {
         let of_keys = (self.dtype, vec![batch, shared_heads, positions, keys]);
         let of_values = (self.dtype, vec![batch, heads, positions, values]);
         let gate = (DType::F32, vec![batch, heads, positions]);
-        let state = (DType::F32, self.sizes.of_state());
+        let state = (DType::F32, self.sizes_of_state());
+        let ends = self.cu_seqlens.map_or(0, |slot| slot.len());
         let all = [
             ("q", true, of_keys.clone()),
             ("k", true, of_keys),
             ("v", true, of_values.clone()),
             ("g", true, gate.clone()),
             ("beta", true, gate),
+            ("cu_seqlens", self.cu_seqlens.is_some(), (DType::I32, vec![ends])),
             ("C0", self.state.is_some(), state.clone()),
             ("dh", gradients, of_values),
             ("dCN", gradients && self.takes_state_gradient(), state),
@@ -267,7 +297,7 @@ impl GatedDelta {
         if let Some(state) = state {
             upstream.push(("dCN", state));
         } else if self.takes_state_gradient() {
-            let elements = self.sizes.of_state().iter().product();
+            let elements = self.sizes_of_state().iter().product();
             upstream.push(("dCN", plan.zeros(DType::F32, elements)));
         }
         let included = saved.add_backward(plan, &upstream)?;

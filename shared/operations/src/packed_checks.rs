@@ -1,12 +1,13 @@
 //! What must hold of packed sequences.
 
 use lab_device::{DType, Device};
+use lab_families::gdn;
 use lab_families::vlstm::{cu_seqlens, packed_sizes};
 use lab_harness::{Options, Plan, Problem, Tensor, Version};
 
 use crate::check_data::{inputs, of, relative};
 use crate::choose::needed_arch;
-use crate::{NormalizerGrad, Sizes, Vlstm};
+use crate::{GatedDelta, GatedDeltaSizes, GatedDeltaUpstream, NormalizerGrad, Sizes, Vlstm};
 
 static BOTH: &dyn Version = &vlstm_fwbw_v4::PACKED;
 
@@ -94,5 +95,68 @@ pub(crate) fn packed_sequences_are_right(device: &Device) {
     }
     for (found, expected) in run.read(m).unwrap().values().into_iter().zip(last_m) {
         assert!((found - expected).abs() <= 1e-5 * expected.abs().max(1.0), "mN: {found}");
+    }
+}
+
+/// The gated delta rule, each sequence behind a state of its own, with the gradient of its last one; also that without gradients.
+pub(crate) fn packed_gated_delta_is_right(device: &Device) {
+    static OF_DELTA: &dyn Version = &gdn_fwbw::PACKED;
+    let forward = needed_arch(&gdn_fw::PACKED, &gdn_fw::STAGE, device);
+    if forward.or(needed_arch(OF_DELTA, &gdn_fwbw::STAGE, device)).is_some() {
+        return;
+    }
+    let (dtype, bound) = (DType::BF16, 2e-2);
+    let sizes = GatedDeltaSizes {
+        batch: 1,
+        heads: 2,
+        shared_heads: 1,
+        positions: LENGTHS.iter().sum(),
+        keys: 16,
+        values: 32,
+    };
+    let (n, t) = (LENGTHS.len(), sizes.positions);
+    let dims = gdn::packed_sizes([n, sizes.heads, sizes.shared_heads, t, sizes.keys, sizes.values]);
+    let mut all = OF_DELTA.inputs(&Problem::new(dims, dtype));
+    all.insert("cu_seqlens".into(), cu_seqlens(&LENGTHS));
+    let shape = [n, sizes.heads, sizes.keys, sizes.values];
+    for (name, step) in [("C0", 1.7), ("dCN", 1.3)] {
+        let values = (0..shape.iter().product()).map(|at: usize| (step * at as f64).sin());
+        let values: Vec<f64> = values.collect();
+        all.insert(name.into(), Tensor::rounded(DType::F32, &shape, &values));
+    }
+    let mut plan = Plan::new(device);
+    let [q, k, v, g, beta, dh] = inputs(&mut plan, &all, ["q", "k", "v", "g", "beta", "dh"]);
+    let [ends, first, of_last] = inputs(&mut plan, &all, ["cu_seqlens", "C0", "dCN"]);
+    let delta = GatedDelta {
+        cu_seqlens: Some(ends),
+        state: Some(first),
+        last_state: true,
+        state_gradients: true,
+        ..GatedDelta::new(dtype, sizes, [q, k, v], [g, beta])
+    };
+    let alone = delta.add_forward(&mut plan).unwrap();
+    let (both, saved) = delta.add_forward_saving(&mut plan).unwrap();
+    let from = GatedDeltaUpstream { dh, state: Some(of_last) };
+    let by = delta.add_backward(&mut plan, &saved, from).unwrap();
+    let found = [
+        ("h", alone.h),
+        ("CN", alone.state.expect("it is wanted")),
+        ("h", both.h),
+        ("CN", both.state.expect("it is wanted")),
+        ("dq", by.q),
+        ("dk", by.k),
+        ("dv", by.v),
+        ("dg", by.g),
+        ("dbeta", by.beta),
+        ("dC0", by.state.expect("it is wanted")),
+    ];
+    found.iter().for_each(|(_, slot)| plan.keep(*slot));
+    let mut run = plan.bind().upload_inputs(&all).unwrap().finish().unwrap();
+    run.run().unwrap();
+    let options = Options::parse(&["last_state=yes", "state_grad=yes"], OF_DELTA.info()).unwrap();
+    let expected = OF_DELTA.reference(&all, &options);
+    for (name, slot) in found {
+        let error = relative(&run.read(slot).unwrap(), &of(&expected, name));
+        assert!(error <= bound, "{name}: {error}");
     }
 }

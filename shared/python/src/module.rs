@@ -249,26 +249,24 @@ fn shapes_of(tensors: Vec<Named>) -> Result<Shapes, Error> {
 
 /// Of each pass its versions, in the order in which a GPU prefers them: (name, what it changes, types).
 #[pyfunction]
-fn versions() -> HashMap<&'static str, Vec<Described>> {
+fn versions() -> HashMap<String, Vec<Described>> {
     let described = |info: &Info| {
         let dtypes = info.dtypes.iter().map(|dtype| dtype.name()).collect();
         (info.full_name(), info.change, dtypes)
     };
     let of = |all: Vec<Candidate>| all.iter().map(|c| described(c.version.info())).collect();
-    let packed = [
-        ("packed_forward", Pass::Forward.packed_candidates()),
-        ("packed_gradients", Pass::Gradients.packed_candidates()),
-    ];
-    let passes = Pass::ALL.map(|pass| (pass.name(), pass.candidates()));
-    let passes = passes.into_iter().chain(packed);
+    let passes = Pass::ALL.map(|pass| (pass.name().to_owned(), pass.candidates()));
+    let packed =
+        Pass::ALL.map(|pass| (format!("packed_{}", pass.name()), pass.packed_candidates()));
+    let packed = packed.into_iter().filter(|(_, candidates)| !candidates.is_empty());
     let mut all: HashMap<_, Vec<_>> =
-        passes.map(|(name, candidates)| (name, of(candidates))).collect();
+        passes.into_iter().chain(packed).map(|(name, candidates)| (name, of(candidates))).collect();
     // The parameters are f32; what is said here is of what the products are made.
     let of_mlp = mlp::versions(DeviceKind::Cuda).into_iter().map(|version| {
         let (name, change, _) = described(version.info());
         (name, change, vec![version.operand_dtype(DType::F32).name()])
     });
-    all.insert("mlp", of_mlp.collect());
+    all.insert("mlp".to_owned(), of_mlp.collect());
     all
 }
 

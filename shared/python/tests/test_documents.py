@@ -311,3 +311,71 @@ def test_what_is_refused_of_packed_sequences(packed_device):
         for wrong in ([0, 10, 39], [1, 10, 40], [0, 30, 20, 40], [0, -1, 40], [0, 2**32 + 10, 40]):
             with pytest.raises(ValueError, match="cu_seqlens: expected numbers that rise from 0 to 40, or stay the same, got"):
                 vlstm.mlstm(*tensors, cu_seqlens=torch.tensor(wrong))
+
+
+# ---- packed sequences of the vLSTM's relatives -----------------------------------------------------
+
+
+def packed_call(cell, tensors, state, cu_seqlens):
+    q, k, v, kept, written = tensors
+    if cell == "delta":
+        return vlstm.gated_delta_rule(q, k, v, kept, written, None, state, True, cu_seqlens=cu_seqlens, head_first=True)
+    if cell == "linear":
+        given = {"w": written, "cu_seqlens": cu_seqlens, "head_first": True}
+        return vlstm.linear_attention(q, k, v, kept, None, None, state, True, **given)
+    return vlstm.mlstm_sig(q, k, v, written, kept, state, return_last_states=True, normalize=False, cu_seqlens=cu_seqlens)
+
+
+def draw_relatives(positions, dtype, device):
+    """Of two heads that share one of keys: q, k of length one, v, a decay and a weight."""
+    generator = torch.Generator().manual_seed(0)
+    heads = {"q": (1, 32), "k": (1, 32), "v": (2, 48)}
+    q, k, v = (torch.randn(1, h, positions, columns, generator=generator) for h, columns in heads.values())
+    kept, written = (torch.rand(1, 2, positions, generator=generator) for _ in range(2))
+    k = torch.nn.functional.normalize(k, dim=-1)
+    of_gate = torch.float64 if dtype == torch.float64 else torch.float32
+    tensors = [t.to(device, dtype) for t in (q, k, v)] + [t.to(device, of_gate) for t in (-kept, written)]
+    return [t.requires_grad_() for t in tensors]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("cell", ["delta", "linear", "sigmoid"])
+def test_packed_sequences_of_relatives(cell, dtype, packed_device):
+    """As each by itself in float64, with a state of its own and gradients through the last one."""
+    ends = [0, 1, 1, 65, 130]
+    tensors, count = draw_relatives(ends[-1], dtype, packed_device), len(ends) - 1
+    state = torch.randn(count, 2, 32, 48, generator=torch.Generator().manual_seed(1)).to(packed_device).requires_grad_()
+    cu_seqlens = torch.tensor(ends, device=packed_device)
+    o, last = packed_call(cell, tensors, state, cu_seqlens)
+    assert o.shape == tensors[2].shape and o.dtype == dtype and last.shape == state.shape
+    outer, of_last = torch.randn_like(o), torch.randn_like(last)
+    got = torch.autograd.grad((o, last), [*tensors, state], (outer, of_last))
+    exact = [t.detach().double().requires_grad_() for t in (*tensors, state)]
+    parts = []
+    for number, (first, end) in enumerate(zip(ends, ends[1:])):
+        own = [t[:, :, first:end] for t in exact[:5]]
+        parts.append(packed_call(cell, own, exact[5][number : number + 1], None))
+    expected_o, expected_last = torch.cat([p[0] for p in parts], 2), torch.cat([p[1] for p in parts])
+    bound = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    assert relative_error(o, expected_o) <= bound and relative_error(last, expected_last) <= bound
+    expected = torch.autograd.grad((expected_o, expected_last), exact, (outer.double(), of_last.double()))
+    for name, g, e in zip(("q", "k", "v", "kept", "written", "state"), got, expected):
+        assert relative_error(g, e) <= bound, name
+    double, _ = packed_call(cell, exact[:5], exact[5], cu_seqlens)
+    assert relative_error(double, expected_o) <= 1e-12
+
+
+@pytest.mark.parametrize("cell", ["delta", "linear"])
+def test_packed_sequences_of_relatives_compiled(cell, packed_device):
+    def loss(cu_seqlens, *tensors):
+        return packed_call(cell, tensors, None, cu_seqlens)[0].float().square().sum()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for ends in ([0, 20, 64], [0, 30, 31, 100]):
+        tensors = draw_relatives(ends[-1], torch.bfloat16, packed_device)
+        cu_seqlens = torch.tensor(ends, device=packed_device)
+        got, expected = compiled(cu_seqlens, *tensors), loss(cu_seqlens, *tensors)
+        assert torch.allclose(got, expected, rtol=1e-3)
+        for g, e in zip(torch.autograd.grad(got, tensors), torch.autograd.grad(expected, tensors)):
+            assert relative_error(g, e) <= 2e-2

@@ -59,7 +59,7 @@ def of_gated_delta(dtype, device):
     """Heads before positions, a state, a scale."""
     *rows, g, beta = draw((1, 2, 40, 32, 48), dtype, device)
     c = draw_state((1, 2, 40, 32, 48), device)[0]
-    return [rows[0][:, :1], torch.nn.functional.normalize(rows[1][:, :1], dim=-1), rows[2], -g.abs(), beta.sigmoid(), c, True, 0.3, "delta", "auto"]
+    return [rows[0][:, :1], torch.nn.functional.normalize(rows[1][:, :1], dim=-1), rows[2], -g.abs(), beta.sigmoid(), c, None, True, 0.3, "delta", "auto"]
 
 
 def of_gated_delta_backward(dtype, device):
@@ -68,7 +68,7 @@ def of_gated_delta_backward(dtype, device):
 
 
 def of_gated_delta_step(dtype, device):
-    *tensors, c, _, scale, _, version = of_gated_delta(dtype, device)
+    *tensors, c, _, _, scale, _, version = of_gated_delta(dtype, device)
     return [*(t[:, :, 0].contiguous() for t in tensors), c, scale, version]
 
 

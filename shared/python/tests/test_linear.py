@@ -176,7 +176,8 @@ WRONG = [
     (ValueError, {"g_gamma": torch.zeros(4)}, "g_gamma: expected None with g, got both"),
     (ValueError, {"g": None, "g_gamma": torch.zeros(3)}, r"g_gamma: expected shape \(4,\), got \(3,\)"),
     (ValueError, {"scale": 0.0}, "scale: expected a finite number other than 0, got 0.0"),
-    (NotImplementedError, {"cu_seqlens": torch.tensor([0, 20])}, "cu_seqlens: expected None, as no kernel of linear attention"),
+    (TypeError, {"cu_seqlens": torch.tensor([0.0, 20])}, "cu_seqlens: expected torch.int32 or torch.int64, got torch.float32"),
+    (ValueError, {"cu_seqlens": torch.tensor([0, 15, 12, 20])}, "cu_seqlens: expected numbers that rise from 0 to 20"),
     (ValueError, {"version": "v9"}, "version: expected auto or of vlstm_fw_v4:v5_decay, .* got 'v9'"),
 ]
 
@@ -277,7 +278,7 @@ WRONG_SIGMOID = [
     (TypeError, {"autocast_kernel_dtype": torch.int8}, "autocast_kernel_dtype: expected None, torch.float32 .* got torch.int8"),
     (TypeError, {"dtype_state": torch.bfloat16}, "dtype_state: expected torch.float32 with normalize=False, got torch.bfloat16"),
     (TypeError, {"version": None}, "version: expected a str, got NoneType"),
-    (NotImplementedError, {"cu_seqlens": torch.tensor([0, 20])}, "cu_seqlens: expected None, as no kernel of mLSTMsig"),
+    (ValueError, {"cu_seqlens": torch.tensor([0])}, r"cu_seqlens: expected shape \(N \+ 1,\), got \(1,\)"),
 ]
 
 

@@ -143,13 +143,13 @@ def test_a_kernel_without_a_mistake_is_clean(kernel, tmp_path):
 
 
 # Some of each kind; all of them take minutes.
-@pytest.mark.parametrize("number", [0, 2, 20, 29, 34, 36, 39, 41])
+@pytest.mark.parametrize("number", [0, 2, 20, 29, 32, 34, 36, 39, 41])
 def test_a_mistake_in_triton_is_told_at_its_line(number, tmp_path):
     verdict, text = run_triton(TRITON[number], tmp_path)
     assert verdict == ("line" if TRITON[number].lines != RESULT else "result"), text
 
 
-@pytest.mark.parametrize("number", [13, 17])
+@pytest.mark.parametrize("number", [13, 14, 15, 17])
 def test_a_mistake_in_ptx_is_told_at_its_line(number, tmp_path):
     verdict, text = run_ptx(PTX[number], tmp_path)
     assert verdict == "line", text

@@ -286,7 +286,8 @@ def check(
 
 def versions():
     """The versions of each pass (`forward`, `gradients`, `step`; of the gated delta rule `delta`, `delta_gradients`, `delta_step`; of
-    linear attention `linear`, `linear_gradients`; of sigmoid gates `sigmoid`, `sigmoid_gradients`) and of a training step (`mlp`), those first that a GPU prefers.
+    linear attention `linear`, `linear_gradients`; of sigmoid gates `sigmoid`, `sigmoid_gradients`), of each but steps over packed
+    sequences (`packed_forward`, …), and of a training step (`mlp`), those first that a GPU prefers.
 
     Returns:
         A dict of lists of (name, what the version changes, the types that it takes; under `mlp` the type of the products).
@@ -442,21 +443,26 @@ def _check_all(q, k, v, i, f, c, n, m, cu_seqlens, types=_FLOATS):
     for name, gate in (("i", i), ("f", f)):
         _check_shape(name, gate, (batch, heads, positions))
     if cu_seqlens is not None:
-        if not isinstance(cu_seqlens, torch.Tensor):
-            raise TypeError(f"cu_seqlens: expected a torch.Tensor, got {type(cu_seqlens).__name__}")
-        if cu_seqlens.dtype not in (torch.int32, torch.int64):
-            raise TypeError(f"cu_seqlens: expected torch.int32 or torch.int64, got {cu_seqlens.dtype}")
-        if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
-            raise ValueError(f"cu_seqlens: expected shape (N + 1,), got {tuple(cu_seqlens.shape)}")
-        if cu_seqlens.device != q.device:
-            raise ValueError(f"cu_seqlens: expected a tensor on {q.device}, as q, got one on {cu_seqlens.device}")
-        if batch != 1:
-            raise ValueError(f"q: expected shape (1, NH, S, DHQK) with cu_seqlens, got {tuple(q.shape)}")
+        check_packed(cu_seqlens, q, "NH, S, DHQK")
         batch = cu_seqlens.shape[0] - 1
     if given:
         _check_shape("c_initial", c, (batch, heads, keys, values))
         _check_shape("n_initial", n, (batch, heads, keys))
         _check_shape("m_initial", m, (batch, heads), (batch, heads, 1))
+
+
+def check_packed(cu_seqlens, q, axes):
+    """That these may say where sequences begin; `axes` are those of q behind the first."""
+    if not isinstance(cu_seqlens, torch.Tensor):
+        raise TypeError(f"cu_seqlens: expected a torch.Tensor, got {type(cu_seqlens).__name__}")
+    if cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"cu_seqlens: expected torch.int32 or torch.int64, got {cu_seqlens.dtype}")
+    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
+        raise ValueError(f"cu_seqlens: expected shape (N + 1,), got {tuple(cu_seqlens.shape)}")
+    if cu_seqlens.device != q.device:
+        raise ValueError(f"cu_seqlens: expected a tensor on {q.device}, as q, got one on {cu_seqlens.device}")
+    if q.shape[0] != 1:
+        raise ValueError(f"q: expected shape (1, {axes}) with cu_seqlens, got {tuple(q.shape)}")
 
 
 def _check_step(q, k, v, i, f, c, n, m, dtype_state):

@@ -5,7 +5,7 @@ import numbers
 
 import torch
 
-from vlstm import _api, _gdn_ops
+from vlstm import _api, _gdn_ops, _ops
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -59,7 +59,12 @@ def gated_delta_rule(
         initial_state: the state before the first position, (B, HV, K, V). Kept in float32, of q in float64 in float64.
         output_final_state: whether the state behind the last position is returned, too.
         use_qk_l2norm_in_kernel: whether q and k are first divided by their lengths, sqrt(sum of squares + 1e-6). PyTorch does it.
-        cu_seqlens: None. No kernel takes packed sequences.
+        cu_seqlens: where sequences of unlike lengths begin that are packed one behind the other, int32 or int64 (N + 1,),
+            from 0, not falling, to T: sequence n has the positions from `cu_seqlens[n]` to `cu_seqlens[n + 1]`, and may have none. B
+            is 1 then, and states have N in its place. On the CPU a wrong one is a ValueError; on CUDA nothing waits for the device,
+            where the kernels that run before these stop with a device-side assertion. K is at most 128, and the GPU one of compute
+            capability 9.0 (H100). In float32 and float64 each sequence is a call of its own, before which the host waits for the
+            device, and which no compiler takes.
         head_first: whether tensors have heads before positions, (B, H, T, K), (B, HV, T, V) and (B, HV, T).
         use_gate_in_kernel, A_log, dt_bias: whether g is -exp(A_log) softplus(g + dt_bias), of vectors (HV,); a bias of None is 0.
             PyTorch does it, and what the next two lines say.
@@ -73,10 +78,9 @@ def gated_delta_rule(
 
     Raises:
         TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that no version
-        takes; NotImplementedError: with `cu_seqlens`, or if it is differentiated twice.
+        takes; NotImplementedError: it is differentiated twice.
     """
-    _refuse_packed(cu_seqlens)
-    _check(q, k, v, g, beta, initial_state, head_first, state_v_first)
+    _check(q, k, v, g, beta, initial_state, cu_seqlens, head_first, state_v_first)
     scale = _checked_scale(scale, version)
     g, beta = _gates(q, g, beta, head_first, use_gate_in_kernel, A_log, dt_bias, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     q, k, v = _prepared(q, k, v, use_qk_l2norm_in_kernel)
@@ -85,12 +89,16 @@ def gated_delta_rule(
         q, k, v, g, beta = (t.transpose(1, 2) for t in (q, k, v, g, beta))
     of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
     tensors = [q, k, v, g.to(of_state), beta.to(of_state), None if state is None else state.to(of_state)]
+    settings = bool(output_final_state), scale, "delta", version
+    cu_seqlens = _places(cu_seqlens, q)
     if q.shape[0] == 0 or q.shape[2] == 0:
-        o, last = _of_nothing(*tensors)
+        o, last = _of_nothing(*tensors, cu_seqlens)
     elif q.dtype == torch.float64:
-        o, last = recurrence(*tensors, scale)
+        o, last = _each_alone(lambda *own: recurrence(*own, scale), tensors, cu_seqlens)
+    elif q.dtype == torch.float32:
+        o, last = _each_alone(lambda *own: _gdn_ops.gated_delta([*own, None], settings), tensors, cu_seqlens)
     else:
-        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, "delta", version))
+        o, last = _gdn_ops.gated_delta([*tensors, cu_seqlens], settings)
     o = o if head_first else o.transpose(1, 2).contiguous()
     if not output_final_state:
         return o, None
@@ -136,8 +144,9 @@ def gated_delta_step(
     Raises:
         TypeError, ValueError: as `gated_delta_rule`; also where a gradient would be needed.
     """
-    _refuse_packed(cu_seqlens)
-    _check(q, k, v, g, beta, initial_state, False, state_v_first)
+    if cu_seqlens is not None:
+        raise NotImplementedError(f"cu_seqlens: expected None, as a step has one position of each row, got {type(cu_seqlens).__name__}")
+    _check(q, k, v, g, beta, initial_state, None, False, state_v_first)
     scale = _checked_scale(scale, version)
     if q.shape[1] != 1:
         raise ValueError(f"q: expected shape (B, 1, H, K), of one position, got {tuple(q.shape)}: call gated_delta_rule")
@@ -187,18 +196,33 @@ def recurrence(q, k, v, g, beta, state, scale):
     return torch.stack(rows, 2) * (q.shape[3] ** -0.5 if scale is None else scale), state
 
 
-def _refuse_packed(cu_seqlens, cell="the gated delta rule"):
-    if cu_seqlens is not None:
-        raise NotImplementedError(
-            f"cu_seqlens: expected None, as no kernel of {cell} takes packed sequences, got "
-            f"{type(cu_seqlens).__name__}: call it once for each sequence"
-        )
+def _places(cu_seqlens, q):
+    """Where packed sequences begin, as the kernels take it; q has heads before positions. None stays None."""
+    if cu_seqlens is None:
+        return None
+    _api._check_places(cu_seqlens, q.shape[2])
+    return cu_seqlens.int()
 
 
-def _of_nothing(q, k, v, g, beta, state):
+def _each_alone(call, tensors, cu_seqlens):
+    """o and the last states of packed sequences, by a call for each: `call` takes tensors with heads before positions, and a state."""
+    if cu_seqlens is None:
+        return call(*tensors)
+    *rows, states = tensors
+    places, outputs, lasts = cu_seqlens.tolist(), [], []
+    for n, (first, end) in enumerate(zip(places, places[1:])):
+        own = [None if t is None else t[:, :, first:end] for t in rows] + [None if states is None else states[n : n + 1]]
+        o, last = _of_nothing(*own) if first == end else call(*own)
+        outputs.append(o)
+        lasts.append(last)
+    return torch.cat(outputs, 2), None if any(last is None for last in lasts) else torch.cat(lasts)
+
+
+def _of_nothing(q, k, v, g, beta, state, cu_seqlens=None):
     """o and the state of no sequence, or of no position: no kernel is launched. All inputs have a gradient, zeros."""
     o = v + sum(t.sum() for t in (q, k, g, beta) if t is not None).to(v.dtype)
-    return o, g.new_zeros((*v.shape[:2], q.shape[3], v.shape[3])) if state is None else state
+    sizes = _ops.sequences_of(q, cu_seqlens), v.shape[1], q.shape[3], v.shape[3]
+    return o, g.new_zeros(sizes) if state is None else state
 
 
 def _length_one(x):
@@ -252,9 +276,9 @@ def _check(*arguments):
     """Once for all calls of the same shapes, types and devices."""
     key = None
     if not torch.compiler.is_compiling():
-        *tensors, head_first, state_v_first = arguments[:8]
+        *tensors, head_first, state_v_first = arguments[:9]
         try:
-            key = ("gated delta", *[_api._facts(t) for t in tensors], bool(head_first), bool(state_v_first), *arguments[8:])
+            key = ("gated delta", *[_api._facts(t) for t in tensors], bool(head_first), bool(state_v_first), *arguments[9:])
         except AttributeError:  # no tensor
             key = None
     if key is None or not _api._is_known(key):
@@ -266,7 +290,7 @@ def _check(*arguments):
 _AXES = ("B, T, H, K", "B, T, HV, V"), ("B, H, T, K", "B, HV, T, V")
 
 
-def _check_all(q, k, v, g, beta, state, head_first, state_v_first, names=("g", "beta", "initial_state"), axes=None):
+def _check_all(q, k, v, g, beta, state, cu_seqlens, head_first, state_v_first, names=("g", "beta", "initial_state"), axes=None):
     """`names` are those of the decay, of the weight and of the state."""
     name_of_decay, name_of_weight, name_of_state = names
     named = {"q": q, "k": k, "v": v, name_of_decay: g, name_of_weight: beta, name_of_state: state}
@@ -285,9 +309,11 @@ def _check_all(q, k, v, g, beta, state, head_first, state_v_first, names=("g", "
         raise ValueError(f"v: expected a multiple of {of_heads[0]} = {of_q[heads]} heads, got {of_heads[1]} = {of_v[heads]}")
     for name, gate in ((name_of_decay, g), (name_of_weight, beta)):
         _api._check_shape(name, gate, tuple(expected[:3]))
+    if cu_seqlens is not None:
+        _api.check_packed(cu_seqlens, q, axes[0].partition(", ")[2])
     if state is not None:
         columns = (of_v[3], of_q[3]) if state_v_first else (of_q[3], of_v[3])
-        _api._check_shape(name_of_state, state, (of_q[0], of_v[heads], *columns))
+        _api._check_shape(name_of_state, state, (_ops.sequences_of(q, cu_seqlens), of_v[heads], *columns))
 
 
 def _checked_scale(scale, version):

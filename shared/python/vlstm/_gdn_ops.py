@@ -1,7 +1,7 @@
 """The gated delta rule as PyTorch knows it: `torch.ops.vlstm.gated_delta*`, with gradients and with fake kernels.
 
 They take what `vlstm._gdn` or `vlstm._linear` has checked, in the order of the kernels: q, k (B, H, T, K), v (B, HV, T, V), g, beta
-(B, HV, T) and a state (B, HV, K, V) in float32. `cell` says what g and beta are: `delta`, those of the gated delta rule; `linear`, the
+(B, HV, T) and a state (B, HV, K, V) in float32; where sequences are packed, `cu_seqlens` in int32, and N states. `cell` says what g and beta are: `delta`, those of the gated delta rule; `linear`, the
 decay and the weight of linear attention, which may be None; `sigmoid`, the forget and the input gate of mLSTMsig.
 
     gated_delta           the forward pass
@@ -18,7 +18,7 @@ from vlstm import _launch, _ops
 _library = torch.library.Library("vlstm", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 
-_INPUTS = "Tensor q, Tensor k, Tensor v, Tensor g, Tensor? beta, Tensor? c"
+_INPUTS = "Tensor q, Tensor k, Tensor v, Tensor g, Tensor? beta, Tensor? c, Tensor? cu_seqlens"
 _SETTINGS = "bool last_state, float? scale, str cell, str version"
 _GATES = {"delta": ("g", "beta"), "linear": ("g", "w"), "sigmoid": ("f", "i")}
 _FUNCTIONS = {"delta": "gated_delta_rule", "linear": "linear_attention", "sigmoid": "mlstm_sig"}
@@ -43,7 +43,7 @@ def _implement(name, function):
 def version_names(version, cell):
     """The forward and the backward version that `version` names, separated by a comma: `auto` where it names none."""
     kinds = cell, f"{cell}_gradients"
-    known = {name: n for n, kind in enumerate(kinds) for name in _launch.names_of(kind)}
+    known = {name: n for n, kind in enumerate(kinds) for name in _launch.names_of(kind, f"packed_{kind}")}
     chosen = ["auto", "auto"]
     for name in (name.strip() for name in version.split(",")):
         if name == "auto":
@@ -54,10 +54,10 @@ def version_names(version, cell):
     return tuple(chosen)
 
 
-def _named(q, k, v, g, beta, c, cell):
+def _named(q, k, v, g, beta, c, cu_seqlens, cell):
     """The tensors that are there by the names of the kernels, row-major and without gaps."""
     kept, written = _GATES[cell]
-    named = {"q": q, "k": k, "v": v, kept: g, written: beta, "C0": c}
+    named = {"q": q, "k": k, "v": v, kept: g, written: beta, "C0": c, "cu_seqlens": cu_seqlens}
     return {name: t.contiguous() for name, t in named.items() if t is not None}
 
 
@@ -68,9 +68,9 @@ def _of_scale(scale):
 # ---- forward -------------------------------------------------------------------------------------
 
 
-def forward(q, k, v, g, beta, c, last_state, scale, cell, version):
+def forward(q, k, v, g, beta, c, cu_seqlens, last_state, scale, cell, version):
     """h, and with `last_state` the state behind the last position, else a tensor without elements."""
-    named = _named(q, k, v, g, beta, c, cell)
+    named = _named(q, k, v, g, beta, c, cu_seqlens, cell)
     options = (*_of_scale(scale), "last_state=yes") if last_state else _of_scale(scale)
     planned = _launch.plan_for(_launch.device_name(q), cell, named, options, version_names(version, cell)[0])
     out = _launch.run(planned, named)
@@ -85,17 +85,17 @@ _implement("gated_delta", forward)
 
 
 @torch.library.register_fake("vlstm::gated_delta", lib=_library)
-def _fake_forward(q, k, v, g, beta, c, last_state, scale, cell, version):
-    state = q.new_empty((*v.shape[:2], q.shape[3], v.shape[3]), dtype=torch.float32) if last_state else _nothing(q)
-    return q.new_empty(v.shape), state
+def _fake_forward(q, k, v, g, beta, c, cu_seqlens, last_state, scale, cell, version):
+    sizes = _ops.sequences_of(q, cu_seqlens), v.shape[1], q.shape[3], v.shape[3]
+    return q.new_empty(v.shape), q.new_empty(sizes, dtype=torch.float32) if last_state else _nothing(q)
 
 
 # ---- backward ------------------------------------------------------------------------------------
 
 
-def backward(dh, dc, q, k, v, g, beta, c, last_state, scale, cell, version):
+def backward(dh, dc, q, k, v, g, beta, c, cu_seqlens, last_state, scale, cell, version):
     """dq, dk, dv, dg, dbeta and the gradient of the state: of what did not go in a tensor without elements."""
-    named = _named(q, k, v, g, beta, c, cell)
+    named = _named(q, k, v, g, beta, c, cu_seqlens, cell)
     named["dh"] = torch.zeros_like(named["v"]) if dh is None else dh.contiguous()
     if dc is not None:
         named["dCN"] = dc.contiguous()
@@ -127,7 +127,7 @@ def _save(ctx, inputs, output):
 
 def _gradients(ctx, dh, dc):
     if dh is None and dc is None:
-        return (None,) * 10
+        return (None,) * 11
     if _ops.is_batched((dh, dc)):
         return _ops.each_of_batch(lambda *outer: _gradients(ctx, *outer), (dh, dc))
     saved = ctx.saved_tensors
@@ -136,7 +136,8 @@ def _gradients(ctx, dh, dc):
 
 
 def _of_what_went_in(gradients, saved):
-    return (*(None if t is None else gradient for gradient, t in zip(gradients, saved)), None, None, None, None)
+    # cu_seqlens, which is the last of the tensors, and the settings have none.
+    return (*(None if t is None else gradient for gradient, t in zip(gradients, saved)), *[None] * 5)
 
 
 torch.library.register_autograd("vlstm::gated_delta", _gradients, setup_context=_save, lib=_library)
@@ -167,7 +168,7 @@ torch.library.register_autograd(
 
 
 def _step(q, k, v, g, beta, c, scale, version):
-    named = {**_named(q, k, v, g, beta, None, "delta"), "C0": c}
+    named = {**_named(q, k, v, g, beta, None, None, "delta"), "C0": c}
     planned = _launch.plan_for(_launch.device_name(q), "delta_step", named, _of_scale(scale), version)
     return _launch.run(planned, named)["h"]
 
@@ -233,7 +234,7 @@ class _Differentiable(torch.autograd.Function):
 
 
 def gated_delta(tensors, settings):
-    """h of (q, k, v, g, beta, c) under (last_state, scale, cell, version), and where it is asked for the state behind the last position, else None."""
+    """h of (q, k, v, g, beta, c, cu_seqlens) under (last_state, scale, cell, version), and where it is asked for the state behind the last position, else None."""
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     if _ops.is_plain(tensors):
         h, last = _Differentiable.apply(*tensors, *settings) if differentiable else forward(*tensors, *settings)

@@ -174,6 +174,8 @@ def with_findings(report):
         for access in finding["accesses"]:
             block, thread = ("(" + ",".join(map(str, access[who])) + ")" for who in ("block", "thread"))
             lines.append(f"  {access['what']} at {access['place']} by block {block}, thread {thread}")
+        # Of a deadlock: what is missing, and where threads stand.
+        lines += [f"  {line}" for detail in finding["details"] for line in detail.splitlines()]
         if finding["fix"]:
             lines.append(f"  fix: {finding['fix']}")
     error = KernelError("\n".join(lines))

@@ -53,7 +53,8 @@ def linear_attention(
         scale: the factor of q, by default 1 / sqrt(K).
         initial_state: the state before the first position, (B, HV, K, V). Kept in float32, of q in float64 in float64.
         output_final_state: whether the state behind the last position is returned, too.
-        cu_seqlens: None. No kernel takes packed sequences.
+        cu_seqlens: where sequences of unlike lengths begin that are packed one behind the other, int32 or int64 (N + 1,): as of
+            `gated_delta_rule`. B is 1 then, and states have N in its place.
         head_first: whether tensors have heads before positions, (B, H, T, K), (B, HV, T, V) and (B, HV, T).
         w: the weight of what a position writes, (B, T, HV), above 0; None is 1. It may be 0, but then its gradient comes out as 0.
             Of the type of g.
@@ -66,12 +67,11 @@ def linear_attention(
 
     Raises:
         TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that no version
-        takes; NotImplementedError: with `cu_seqlens`, or, in float16 and bfloat16, if it is differentiated twice.
+        takes; NotImplementedError: in float16 and bfloat16, if it is differentiated twice.
     """
-    _gdn._refuse_packed(cu_seqlens, "linear attention")
     gate = _gate(q, v, g, g_gamma, head_first)
     weight = gate if w is None else w
-    _gdn._check(q, k, v, gate, weight, initial_state, head_first, state_v_first, ("g", "w", "initial_state"))
+    _gdn._check(q, k, v, gate, weight, initial_state, cu_seqlens, head_first, state_v_first, ("g", "w", "initial_state"))
     scale = _gdn._checked_scale(scale, version)
     q, k, v = _gdn._prepared(q, k, v, False)
     if scale is not None and scale < 0:
@@ -82,12 +82,13 @@ def linear_attention(
         w = None if w is None else w.transpose(1, 2)
     of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
     tensors = [q, k, v, *(None if t is None else t.to(of_state) for t in (gate, w, state))]
+    cu_seqlens = _gdn._places(cu_seqlens, q)
     if q.shape[0] == 0 or q.shape[2] == 0:
-        o, last = _gdn._of_nothing(*tensors)
+        o, last = _gdn._of_nothing(*tensors, cu_seqlens)
     elif q.dtype in (torch.float32, torch.float64):
-        o, last = plain(*tensors, scale)
+        o, last = _gdn._each_alone(lambda *own: plain(*own, scale), tensors, cu_seqlens)
     else:
-        o, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), scale, "linear", version))
+        o, last = _gdn_ops.gated_delta([*tensors, cu_seqlens], (bool(output_final_state), scale, "linear", version))
     o = o if head_first else o.transpose(1, 2).contiguous()
     if not output_final_state:
         return o, None
@@ -97,17 +98,18 @@ def linear_attention(
 def sigmoid_attention(q, k, v, i, f, state, output_final_state, cu_seqlens, version, cast):
     """h and the last state, or None, of `vlstm.mlstm_sig` without a normaliser: heads before positions. `cast` is the type under an autocast, or
     None."""
-    _gdn._refuse_packed(cu_seqlens, "mLSTMsig without a normaliser")
-    _gdn._check(q, k, v, f, i, state, True, False, ("f", "i", "c_initial"), ("B, NH, S, DHQK", "B, NH, S, DHHV"))
+    _gdn._check(q, k, v, f, i, state, cu_seqlens, True, False, ("f", "i", "c_initial"), ("B, NH, S, DHQK", "B, NH, S, DHHV"))
     q, k, v = _gdn._prepared(q, k, v, False, cast)
     of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
     tensors = [q, k, v, *(None if t is None else t.to(of_state) for t in (f, i, state))]
+    cu_seqlens = _gdn._places(cu_seqlens, q)
     if q.shape[0] == 0 or q.shape[2] == 0:
-        h, last = _gdn._of_nothing(*tensors)
+        h, last = _gdn._of_nothing(*tensors, cu_seqlens)
     elif q.dtype in (torch.float32, torch.float64):
-        h, last = plain(q, k, v, torch.nn.functional.logsigmoid(tensors[3]), tensors[4].sigmoid(), tensors[5], None)
+        gates = torch.nn.functional.logsigmoid(tensors[3]), tensors[4].sigmoid()
+        h, last = _gdn._each_alone(lambda *own: plain(*own, None), [q, k, v, *gates, tensors[5]], cu_seqlens)
     else:
-        h, last = _gdn_ops.gated_delta(tensors, (bool(output_final_state), None, "sigmoid", version))
+        h, last = _gdn_ops.gated_delta([*tensors, cu_seqlens], (bool(output_final_state), None, "sigmoid", version))
     return h, last if output_final_state else None
 
 

@@ -30,7 +30,7 @@ def mlstm_sig(
             factor, such as mlstm_kernels', has m = 0.
         normalizer_grad: `exact` is the gradient of h as it stands; `constant` holds the normaliser constant, as mlstm_kernels does.
         normalize: whether h is divided by a normaliser. Without one there is no step, and these are refused: `n_initial`,
-            `m_initial`, `cu_seqlens`, and any `dtype_state` but float32 (float64 for q in float64, too). eps, chunk_size and
+            `m_initial`, and any `dtype_state` but float32 (float64 for q in float64, too). eps, chunk_size and
             normalizer_grad are checked and have no effect.
         All others: as of `mlstm`.
 

@@ -12,11 +12,12 @@
 // diagonal, of which a lane has a column, and then the blocks below it.
 //
 // q, k: heads / group x S x dhqk, g, beta: heads x S; inverse, pairs: heads x chunks x CHUNK x CHUNK, decays: heads x chunks. A
-// grid of heads chunks blocks.
+// grid of heads chunks blocks. Of packed sequences (lab/vlstm/sequence.cuh) each begins its own chunk; some are no sequence's.
 #include "lab/ptx/cvt.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/vlstm/warp_tiles.cuh"
 #include "lab/gdn/decays.cuh"
+#include "lab/vlstm/sequence.cuh"
 
 using namespace lab;
 
@@ -132,15 +133,20 @@ template <class T>
 __global__ void __launch_bounds__(THREADS)
     gdn_fw_blocks(const T* __restrict__ q, const T* __restrict__ k, const float* __restrict__ g,
                   const float* __restrict__ beta, T* __restrict__ inverse, T* __restrict__ pairs,
-                  Decays* __restrict__ decays, int chunks, int S, int dhqk, int group, float scale) {
+                  Decays* __restrict__ decays, const int* __restrict__ cu_seqlens, bool packed, int heads, int sequences,
+                  int chunks, int S, int dhqk, int group, float scale) {
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<Shared<T>*>(memory);
     int warp = threadIdx.x / 32;
-    long long at = blockIdx.x, head = at / chunks, keys = head / group * S * dhqk;
-    int first = at % chunks * CHUNK;
-    Matrix<const T> Q{q + keys, S, dhqk}, K{k + keys, S, dhqk};
-    g += head * S, beta += head * S;
-    if (warp == 0) scan_gates(shared.gamma, shared.decays, g, beta, first, S);
+    long long at = blockIdx.x;
+    Slot slot(at, CHUNK, chunks, S, packed ? cu_seqlens : nullptr, heads, sequences);
+    if (!slot.is_in_sequence(CHUNK)) return;
+    const Sequence& own = slot.sequence;
+    int first = slot.part * CHUNK;
+    long long keys = own.shared_row(group) * dhqk;
+    Matrix<const T> Q{q + keys, own.length, dhqk}, K{k + keys, own.length, dhqk};
+    g += own.row(), beta += own.row();
+    if (warp == 0) scan_gates(shared.gamma, shared.decays, g, beta, first, own.length);
 
     float qk[CHUNK / 2] = {}, kk[CHUNK / 2] = {};
     for (int c = 0; c < dhqk; c += PANEL) {

@@ -3,7 +3,8 @@
 //
 // q, k: heads / group x S x dhqk, v, h: heads x S x dhhv, C0, CN: heads x dhqk x dhhv; inverse, pairs: heads x chunks x CHUNK x
 // CHUNK, decays: heads x chunks; C: heads x chunks x dhhv x dhqk, saved_values: heads x chunks x dhhv x CHUNK. A grid of heads
-// slices blocks, slices = ceil(dhhv / VALUE).
+// slices blocks, slices = ceil(dhhv / VALUE). Of packed sequences (lab/vlstm/sequence.cuh) a block walks one of a head: states are
+// sequences x heads x dhqk x dhhv, and a head has room for the chunks of all its sequences.
 #include "lab/gdn/saving_walk.cuh"
 #include "walk.cuh"
 
@@ -16,12 +17,13 @@ __global__ void __launch_bounds__(WALKERS, 2)
     gdn_fw_saving(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                   const T* __restrict__ inverse, const T* __restrict__ pairs, const Decays* __restrict__ decays,
                   const float* __restrict__ C0, float* CN, T* __restrict__ C, T* __restrict__ saved_values,
-                  T* __restrict__ h, int chunks, int S, int dhqk, int dhhv, int group, int slices, bool given, bool wanted,
-                  float scale) {
+                  T* __restrict__ h, const int* __restrict__ cu_seqlens, bool packed, int heads, int chunks, int S,
+                  int dhqk, int dhhv, int group, int slices, bool given, bool wanted, float scale) {
     DYNAMIC_TILES(unsigned char, memory);
-    long long at = blockIdx.x / slices, cells = at * dhqk * dhhv;
-    auto head = own_head(q, k, v, h, inverse, pairs, decays, chunks, S, dhqk, dhhv, group, slices);
-    Saved<T> saved(C, saved_values, at, chunks, dhqk, dhhv, head.value);
+    Sequence own(blockIdx.x / slices, S, packed ? cu_seqlens : nullptr, heads);
+    long long cells = 1ll * own.index * dhqk * dhhv;
+    auto head = own_head(own, q, k, v, h, inverse, pairs, decays, chunks, dhqk, dhhv, group, slices);
+    Saved<T> saved(C, saved_values, own.slot(CHUNK, chunks), dhqk, dhhv, head.value);
     float state[KEY / 2], out[CHUNK / 2];
     unsigned left[CHUNK / 16][4];
     Offsets offsets;
@@ -39,6 +41,6 @@ __global__ void __launch_bounds__(WALKERS, 2)
         store_rows(out, place, head, chunk * CHUNK);
         update<T, KEY>(state, left, place, offsets);
     };
-    walk_ahead(*reinterpret_cast<Places<T, KEY>*>(memory), head, chunks, [](int n) { return n; }, solve, update_state);
+    walk_ahead(*reinterpret_cast<Places<T, KEY>*>(memory), head, own.parts(CHUNK), [](int n) { return n; }, solve, update_state);
     if (wanted) store_state<KEY>(state, CN + cells, head.value, dhqk, dhhv);
 }

@@ -18,6 +18,6 @@ __global__ void __launch_bounds__(WALKERS, 2)
     DYNAMIC_TILES(unsigned char, memory);
     auto places = reinterpret_cast<Place<T, KEY>*>(memory);
     long long cells = blockIdx.x / slices * 1ll * dhqk * dhhv;
-    auto head = own_head(q, k, v, h, inverse, pairs, decays, chunks, S, dhqk, dhhv, group, slices);
+    auto head = own_head(Sequence(blockIdx.x / slices, S), q, k, v, h, inverse, pairs, decays, chunks, dhqk, dhhv, group, slices);
     walk_chunks<false>(places, head, given ? C0 + cells : nullptr, C + cells, wanted, chunks, dhqk, dhhv, scale);
 }

@@ -8,6 +8,10 @@
 //
 // q, k: heads / group x S x dhqk, v, h: heads x S x dhhv, g, beta: heads x S, C0, CN: heads x dhqk x dhhv. A grid of heads slices
 // blocks, slices = ceil(dhhv / (64 GROUPS)).
+//
+// Of sequences that are PACKED (lab/vlstm/sequence.cuh) a block walks one of a head: states are sequences x heads x dhqk x dhhv, and a
+// tile ends where its sequence ends.
+#include "lab/vlstm/sequence.cuh"
 #include "walker.cuh"
 
 using namespace lab;
@@ -28,19 +32,31 @@ template <class T, int KEY, int GROUPS> struct Shared {
     SolverRoom room[3 - GROUPS];
 };
 
-template <class T, int KEY, int GROUPS> constexpr int gdn_fw_fused_shared = sizeof(Shared<T, KEY, GROUPS>);
+template <class T, int KEY, int GROUPS, bool PACKED = false>
+constexpr int gdn_fw_fused_shared = sizeof(Shared<T, KEY, GROUPS>);
 
 template <int PLACES, int GROUPS> struct Barriers {
     Ring<PLACES> places;
     Mbarrier solved[PLACES], values[GROUPS][PLACES];
 };
 
-// What all roles know.
-template <class T, int KEY, int GROUPS> struct Block {
+// All positions of a head, and where its boxes are: maps of three dimensions take less than those that end anywhere.
+struct WholeHead {
+    struct Corner { int at[3]; };
+    int head;
+    __device__ __forceinline__ explicit WholeHead(const Sequence& of) : head(of.head) {}
+    __device__ __forceinline__ Corner box(int column, int first) const { return {{column, first, head}}; }
+};
+template <bool PACKED> struct OwnOf { using type = WholeHead; };
+template <> struct OwnOf<true> { using type = Sequence; };
+
+// What all roles know: of what heads `of_keys` and `own` are, S the positions of the sequence.
+template <class T, int KEY, int GROUPS, class Own> struct Block {
     static constexpr int PLACES = ROOM<KEY>, SOLVERS = 3 - GROUPS;
     Shared<T, KEY, GROUPS>& shared;
     Barriers<PLACES, GROUPS>& barriers;
-    int head, key_head, value, chunks, S;  // key_head: of Q and K
+    Own own, of_keys;
+    int value, chunks, S;
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
@@ -79,8 +95,8 @@ template <class T, int KEY, int GROUPS> struct Block {
             barriers.places.wait_empty(next);
             if (threadIdx.x % 32 == 0) {
                 mbarrier_arrive_expect(full, 2 * place.q.BYTES);
-                place.k.load(k, 0, chunk, key_head, full);
-                place.q.load(q, 0, chunk, key_head, full);
+                place.k.load(k, 0, chunk, of_keys, full);
+                place.q.load(q, 0, chunk, of_keys, full);
             }
             after(next);
         };
@@ -140,7 +156,7 @@ template <class T, int KEY, int GROUPS> struct Block {
             if (chunk >= chunks) return;
             auto* full = &barriers.values[group][place];
             mbarrier_arrive_expect(full, CHUNK * SPAN);
-            shared.v[group][place].load(v, value + group * PANEL, chunk, head, full);
+            shared.v[group][place].load(v, value + group * PANEL, chunk, own, full);
         };
         // h of a chunk, by way of the place where its V was.
         auto send = [&](int chunk, int place) {
@@ -150,7 +166,7 @@ template <class T, int KEY, int GROUPS> struct Block {
             fence_proxy_async_shared();  // TMA reads what was written by plain stores
             named_barrier_sync(1 + group, 128);  // all of the panel is written
             if (thread % 128 == 0) {
-                tensor_store(h, {value + group * PANEL, chunk * CHUNK, head}, panel);
+                tensor_store(h, own.box(value + group * PANEL, chunk * CHUNK).at, panel);
                 bulk_commit();
             }
         };
@@ -179,21 +195,26 @@ template <class T, int KEY, int GROUPS> struct Block {
     // ANCHOR_END: roles
 };
 
-template <class T, int KEY, int GROUPS>
+template <class T, int KEY, int GROUPS, bool PACKED = false>
 __global__ void __launch_bounds__(FUSED_THREADS, 1)
     gdn_fw_fused(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
                  const __grid_constant__ TensorMap h, const float* __restrict__ g, const float* __restrict__ beta,
                  const float* __restrict__ C0, float* __restrict__ CN, int chunks, int S, int dhqk, int dhhv, int group,
-                 int slices, bool given, bool wanted, float scale) {
+                 int slices, bool given, bool wanted, float scale, const int* __restrict__ cu_seqlens, int heads) {
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Barriers<ROOM<KEY>, GROUPS> barriers;
-    int head = blockIdx.x / slices, value = blockIdx.x % slices * GROUPS * PANEL;
-    Block<T, KEY, GROUPS> block{*reinterpret_cast<Shared<T, KEY, GROUPS>*>(memory), barriers, head, head / group, value, chunks, S};
+    int value = blockIdx.x % slices * GROUPS * PANEL;
+    Sequence sequence(blockIdx.x / slices, S, PACKED ? cu_seqlens : nullptr, heads);
+    if (PACKED) chunks = sequence.parts(CHUNK), S = sequence.length;
+    using Own = typename OwnOf<PACKED>::type;
+    Own own(sequence), of_keys(sequence);
+    of_keys.head /= group;
+    Block<T, KEY, GROUPS, Own> block{*reinterpret_cast<Shared<T, KEY, GROUPS>*>(memory), barriers, own, of_keys, value, chunks, S};
     if (threadIdx.x == 0) block.init();
     block.clear();
     __syncthreads();  // nobody waits at a barrier that is not there, or writes weights where zeros are to come
 
-    long long row = 1ll * head * S;
+    long long row = sequence.row();
     // Of the head's state; computed twice, for the walk has no register to keep it.
     auto cells = [&] { return 1ll * (computed_here(blockIdx.x) / slices) * dhqk * dhhv; };
     if (threadIdx.x < GROUPS * 128) {

@@ -10,6 +10,7 @@ mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
 use lab_families::gdn::{self, Slots, sizes};
+use lab_families::packed::PackedSlot;
 use lab_families::qkv::one_a_block;
 use lab_harness::compare::{in_f32, unit};
 use lab_harness::plan::Scope;
@@ -190,6 +191,15 @@ pub static RESIDENT: Delta = Delta {
     ..BLOCKS
 };
 
+static PACKED_DIMS: [Dim; 6] = gdn::packed_dims([
+    [4, 8, 65535],
+    [2, 32, 65535],
+    [1, 32, 65535],
+    [300, 16384, 1 << 24],
+    [64, 128, 128],
+    [64, 128, 1024],
+]);
+
 /// In one launch.
 pub static FUSED: FusedDelta = FusedDelta {
     info: Info {
@@ -201,6 +211,19 @@ pub static FUSED: FusedDelta = FusedDelta {
     },
 };
 
+/// Sequences of unlike lengths.
+pub static PACKED: FusedDelta = FusedDelta {
+    info: Info {
+        name: "v5_packed",
+        family: &gdn::PACKED_FORWARD,
+        parent: None,
+        change: "as v4_fused, of sequences one behind the other: a tile ends where its sequence ends",
+        dims: &PACKED_DIMS,
+        inputs: gdn::PACKED_INPUTS,
+        ..FUSED.info
+    },
+};
+
 /// As [`RESIDENT`], for a backward pass: the walk leaves what that takes.
 static SAVING: Delta = Delta { walk: (&kernels::SAVING, "gdn_fw_saving"), ..RESIDENT };
 
@@ -208,7 +231,7 @@ static SAVING: Delta = Delta { walk: (&kernels::SAVING, "gdn_fw_saving"), ..RESI
 pub static STAGE: Stage = Stage {
     name: "gdn_fw",
     teaches: "the gated delta rule: one triangular inverse a chunk, by blocks and never by powers",
-    versions: &[&STEPS, &CHUNKS, &BLOCKS, &RESIDENT, &FUSED],
+    versions: &[&STEPS, &CHUNKS, &BLOCKS, &RESIDENT, &PACKED, &FUSED],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
@@ -301,10 +324,11 @@ impl Delta {
     /// Adds the launches of a forward pass. The scope that comes back has their arguments.
     fn add(&self, plan: &mut Plan, forward: Forward<'_>, saves: bool) -> Result<Scope, Error> {
         let Forward { slots, dims, dtype, scale } = forward;
-        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted) } = slots;
-        let [b, nh, _, s, dhqk, dhhv] = gdn::sizes_of(dims);
+        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted), packed } = slots;
+        let PackedSlot { sequences, cu_seqlens } = packed;
+        let [b, nh, nkv, s, dhqk, dhhv] = gdn::sizes_of(dims);
         let group = gdn::group_of(dims)?;
-        let (heads, chunks, slices) = (b * nh, s.div_ceil(CHUNK), dhhv.div_ceil(self.columns));
+        let (heads, chunks, slices) = (b * nh, room_for_chunks(dims), dhhv.div_ceil(self.columns));
         let left = self.left.unwrap_or(dtype);
         let of_state = heads * dhqk * dhhv;
         let state = match self.between {
@@ -319,6 +343,8 @@ impl Delta {
         let saved_values = plan.scratch(left, if saves { heads * positions * dhhv } else { 1 });
         let mut scope = Scope::new()
             .with(arguments![q, k, v, g, beta, h, C0: c0, CN: c_n, C: state, given, wanted])
+            .with(arguments![cu_seqlens, packed: sequences.is_some(), heads, key_heads: b * nkv])
+            .with(arguments![sequences: sequences.unwrap_or(1)])
             .with(arguments![saved_values, saves, S: s, dhqk, dhhv, group, chunks, slices, scale]);
         if let Some(before) = self.before {
             let pairs_of_chunks = heads * chunks * CHUNK * CHUNK;
@@ -329,7 +355,7 @@ impl Delta {
             let kernel = plan.device().load(self.instance(before, dtype, dhqk))?;
             plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])?;
         }
-        let blocks = one_a_block("B NH slices of V", heads * slices)?;
+        let blocks = one_a_block("B NH slices of V", heads * sequences.unwrap_or(1) * slices)?;
         let kernel = plan.device().load(self.instance(self.walk, dtype, dhqk))?;
         plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])?;
         Ok(scope)
@@ -349,6 +375,12 @@ impl Delta {
     }
 }
 
+/// Chunks that a head has room for: of packed sequences as many as there may be, wherever they begin.
+pub fn room_for_chunks(dims: &Dims) -> usize {
+    let [_, _, _, s, ..] = gdn::sizes_of(dims);
+    gdn::packed_sequences(dims).map_or(s.div_ceil(CHUNK), |sequences| s / CHUNK + sequences)
+}
+
 impl Version for FusedDelta {
     fn info(&self) -> &Info {
         &self.info
@@ -364,6 +396,10 @@ impl Version for FusedDelta {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
+        if gdn::packed_sequences(&self.info.small()).is_some() {
+            let shapes = [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 64], [2, 1, 1, 700, 128, 144]];
+            return shapes.map(gdn::packed_sizes).to_vec();
+        }
         let mut shapes = test_shapes(&self.info);
         // Chunks more than there are places, of one warpgroup that walks and of two, narrow and wide.
         let long = [[1, 2, 1, 390, 128, 128], [1, 1, 1, 420, 64, 64]];
@@ -376,28 +412,34 @@ impl Version for FusedDelta {
         let mut plan = Plan::new(device);
         let group = gdn::group_of(&request.dims)?;
         let scale = gdn::scale_of(&self.info, request.options(), request.dim("DHQK"));
-        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted) } =
+        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted), packed } =
             Slots::new(&mut plan, request);
+        let PackedSlot { sequences, cu_seqlens } = packed;
         let [b, nh, nkv, s, dhqk, dhhv] = gdn::sizes_of(&request.dims);
         let dtype = request.dtype;
         let fits = |i: &Instance| {
             i.has("T", dtype.cpp())
+                && i.argument("PACKED").is_some() == sequences.is_some()
                 && dhqk <= i.size("KEY")
                 && (i.size("GROUPS") > 1 || dhhv <= PANEL)
         };
         let mut instances = kernels::V4_FUSED.instances("gdn_fw_fused");
         let instance = instances.find(fits).expect("each type, and room for all keys there may be");
         let slices = dhhv.div_ceil(PANEL * instance.size("GROUPS"));
-        let blocks = one_a_block("B NH slices of V", b * nh * slices)?;
+        let walks = b * nh * sequences.unwrap_or(1);
+        let blocks = one_a_block("B NH slices of V", walks * slices)?;
         let panels = |columns: usize, heads: usize| -> Result<TensorMap, Error> {
-            let map = TensorMap::new(dtype, &[columns, s, heads], &[PANEL, CHUNK, 1])?;
+            let map = match sequences {
+                None => TensorMap::new(dtype, &[columns, s, heads], &[PANEL, CHUNK, 1])?,
+                Some(_) => TensorMap::ending_anywhere(dtype, [columns, s, heads], [PANEL, CHUNK])?,
+            };
             Ok(map.swizzle(Swizzle::Bytes128))
         };
         let [of_keys, of_values] = [panels(dhqk, b * nkv)?, panels(dhhv, b * nh)?];
         let scope = Scope::new()
             .with(arguments![q: q.loaded_by(of_keys), k: k.loaded_by(of_keys)])
             .with(arguments![v: v.loaded_by(of_values), h: h.stored_by(of_values)])
-            .with(arguments![g, beta, C0: c0, CN: c_n, given, wanted])
+            .with(arguments![g, beta, C0: c0, CN: c_n, given, wanted, cu_seqlens, heads: b * nh])
             .with(arguments![chunks: s.div_ceil(CHUNK), S: s, dhqk, dhhv, group, slices, scale]);
         let kernel = plan.device().load(instance)?;
         plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![])?;

@@ -1,10 +1,10 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use gdn_fw::{BLOCKS, CHUNKS, FUSED, RESIDENT, STAGE, STEPS};
+use gdn_fw::{BLOCKS, CHUNKS, FUSED, PACKED, RESIDENT, STAGE, STEPS};
 use lab_families::gdn::sizes;
 use lab_harness::suite::{assert_right, in_all_types};
-use lab_harness::{Problem, random_problems, stage_checks, version_tests};
+use lab_harness::{Problem, Version, random_problems, stage_checks, version_tests};
 
 version_tests! {
     STAGE:
@@ -12,13 +12,16 @@ version_tests! {
     chunks = CHUNKS,
     blocks = BLOCKS,
     resident = RESIDENT,
+    packed = PACKED,
     fused = FUSED,
 }
 
 stage_checks!(STAGE);
 
+static UNPACKED: [&dyn Version; 5] = [&STEPS, &CHUNKS, &BLOCKS, &RESIDENT, &FUSED];
+
 random_problems! {
-    cases: 6, of: in_all_types(STAGE.versions);
+    cases: 6, of: in_all_types(&UNPACKED);
     (
         b in 1usize..3,
         nkv in 1usize..3,

@@ -4,10 +4,25 @@
 #include "lab/gdn/panel_fragments.cuh"
 #include "lab/ptx/compute_here.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
+#include "lab/vlstm/sequence.cuh"
 
 namespace lab {
 
 constexpr int MAKERS = 256, PART = 128;  // threads; columns of V at a time
+
+// Which chunk of which head of q and k a block has, of those that a head has room for: its first position and the one behind its
+// sequence's last; whether that begins with it. It lies in shared memory, for threads have no registers left.
+struct OwnChunk {
+    int chunk, first, length, keys, end;
+    bool begins;
+
+    __device__ __forceinline__ void set(const Slot& slot, int chunks) {
+        const Sequence& own = slot.sequence;
+        chunk = blockIdx.x % chunks, keys = own.head, first = own.begin + slot.part * CHUNK;
+        end = own.begin + own.length, length = min(CHUNK, end - first), begins = slot.part == 0;
+    }
+    __device__ __forceinline__ long long row(int S) const { return 1ll * keys * S + first; }
+};
 
 template <class T, int KEY> struct Gathered {
     static constexpr int ROWS = 4096 / KEY;  // columns of V of C and dC⁺ at a time
@@ -24,6 +39,7 @@ template <class T, int KEY> struct Gathered {
     Decays decays;
     float2 gamma[CHUNK];
     float of_gate[2][CHUNK], of_beta[2][CHUNK];
+    OwnChunk own;
 };
 static_assert(sizeof(Gathered<__half, 128>) <= 99 * 1024 - 128, "an RTX 4060 has 99 KB of shared memory for a block");
 
@@ -36,17 +52,6 @@ struct Part {
         int thread = computed_here(threadIdx.x);
         row = thread / 32 % 4 * 16, own_row = row + thread % 32 / 4, half = thread / 128, pair = thread % 4 * 2;
     }
-};
-
-// Which chunk of which head of q and k a block has; computed anew where it is needed, as a thread's part.
-struct OwnChunk {
-    int chunk, first, length, keys;
-
-    __device__ __forceinline__ OwnChunk(int chunks, int S) {
-        int block = computed_here(blockIdx.x);
-        chunk = block % chunks, keys = block / chunks, first = chunk * CHUNK, length = min(CHUNK, S - first);
-    }
-    __device__ __forceinline__ long long row(int S) const { return 1ll * keys * S + first; }
 };
 
 // All of a tile, from column c0 on, on its way; zeros past the matrix. A thread has the same columns of every AT_ONCE-th row, which

@@ -14,7 +14,7 @@
 //
 // q, k: heads / group x S x dhqk, dh, dv: heads x S x dhhv, dCN, dC0: heads x dhqk x dhhv; inverse, pairs: heads x chunks x CHUNK x
 // CHUNK, decays: heads x chunks; dC: heads x chunks x dhhv x dhqk, behind each chunk, dR: heads x chunks x dhhv x CHUNK. A grid of
-// heads slices blocks, slices = ceil(dhhv / VALUE).
+// heads slices blocks, slices = ceil(dhhv / VALUE). Of packed sequences as saving.cu of gdn_fw.
 #include "lab/gdn/saving_walk.cuh"
 
 using namespace lab;
@@ -116,12 +116,14 @@ __global__ void __launch_bounds__(WALKERS, 2)
     gdn_fwbw_tensor_back(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ dh,
                          const T* __restrict__ inverse, const T* __restrict__ pairs, const Decays* __restrict__ decays,
                          const float* __restrict__ dCN, T* __restrict__ dC, float* dC0, T* __restrict__ dR,
-                         T* __restrict__ dv, int chunks, int S, int dhqk, int dhhv, int group, int slices,
-                         bool gradient_given, bool gradient_wanted, float scale) {
+                         T* __restrict__ dv, const int* __restrict__ cu_seqlens, bool packed, int heads, int chunks, int S,
+                         int dhqk, int dhhv, int group, int slices, bool gradient_given, bool gradient_wanted, float scale) {
     DYNAMIC_TILES(unsigned char, memory);
-    long long own = blockIdx.x / slices, cells = own * dhqk * dhhv;
-    auto head = own_head(q, k, dh, dv, inverse, pairs, decays, chunks, S, dhqk, dhhv, group, slices);
-    Saved<T> saved(dC, dR, own, chunks, dhqk, dhhv, head.value);
+    Sequence own(blockIdx.x / slices, S, packed ? cu_seqlens : nullptr, heads);
+    long long cells = 1ll * own.index * dhqk * dhhv;
+    int last = own.parts(CHUNK) - 1;
+    auto head = own_head(own, q, k, dh, dv, inverse, pairs, decays, chunks, dhqk, dhhv, group, slices);
+    Saved<T> saved(dC, dR, own.slot(CHUNK, chunks), dhqk, dhhv, head.value);
     float state[KEY / 2], sum[CHUNK / 2];
     unsigned left[CHUNK / 16][4];
     Offsets offsets;
@@ -134,6 +136,6 @@ __global__ void __launch_bounds__(WALKERS, 2)
     auto update = [&](const View<T, KEY>& place, int chunk) {
         update_back<T, KEY>(state, sum, left, place, head, offsets, chunk, scale);
     };
-    walk_ahead(*reinterpret_cast<Places<T, KEY>*>(memory), head, chunks, [&](int n) { return chunks - 1 - n; }, solve, update);
+    walk_ahead(*reinterpret_cast<Places<T, KEY>*>(memory), head, last + 1, [&](int n) { return last - n; }, solve, update);
     if (gradient_wanted) store_state<KEY>(state, dC0 + cells, head.value, dhqk, dhhv);
 }

@@ -13,7 +13,8 @@
 // rows of one. C and dC⁺ come through two places, ROWS columns of V at a time.
 //
 // q, k, dq, dk, dq_sum, dk_sum: heads / group x S x dhqk, v, dh: heads x S x dhhv, g, beta, dg, dbeta: heads x S; C, dC: heads x
-// chunks x dhhv x dhqk, saved_values (U), dR: heads x chunks x dhhv x CHUNK. A grid of heads / group chunks blocks.
+// chunks x dhhv x dhqk, saved_values (U), dR: heads x chunks x dhhv x CHUNK. A grid of heads / group chunks blocks. Of packed sequences
+// (lab/vlstm/sequence.cuh) each begins its own chunk; some are no sequence's.
 #include "tensor_chunks.cuh"
 
 using namespace lab;
@@ -26,25 +27,28 @@ __global__ void __launch_bounds__(MAKERS, 2)
                            const T* __restrict__ dh, const float* __restrict__ g, const float* __restrict__ beta,
                            const T* __restrict__ saved_values, const T* __restrict__ dR, const T* __restrict__ C,
                            const T* __restrict__ dC, float* dq_sum, float* dk_sum, T* __restrict__ dq, T* __restrict__ dk,
-                           float* __restrict__ dg, float* __restrict__ dbeta, int chunks, int S, int dhqk, int dhhv,
-                           int group, bool given, float scale) {
+                           float* __restrict__ dg, float* __restrict__ dbeta, const int* __restrict__ cu_seqlens,
+                           bool packed, int key_heads, int sequences, int chunks, int S, int dhqk, int dhhv, int group,
+                           bool given, float scale) {
     constexpr int OWN = KEY / 4;  // sums of a lane's 16 positions and half the keys
     DYNAMIC_SHARED(unsigned char, memory);
     auto& shared = *reinterpret_cast<Gathered<T, KEY>*>(memory);
     const auto& decays = shared.decays;
+    const auto& own = shared.own;
+    Slot slot(blockIdx.x, CHUNK, chunks, S, packed ? cu_seqlens : nullptr, key_heads, sequences);
+    if (!slot.is_in_sequence(CHUNK)) return;
+    if (threadIdx.x == 0) shared.own.set(slot, chunks);
+    __syncthreads();  // all read it
     int parts = (dhhv + PART - 1) / PART, turns = parts * group;
     auto rows = [&](T* to, float* sum) {  // of the block's chunk
-        OwnChunk own(chunks, S);
         long long from = own.row(S) * dhqk;
         return Rows<T>{to + from, sum + from, dhqk, own.length, (dhhv + PART - 1) / PART * group};
     };
-    OwnChunk of_keys(chunks, S);
-    copy_tile(shared.q, q + of_keys.row(S) * dhqk, 0, of_keys.length, dhqk);
-    copy_tile(shared.k, k + of_keys.row(S) * dhqk, 0, of_keys.length, dhqk);
+    copy_tile(shared.q, q + own.row(S) * dhqk, 0, own.length, dhqk);
+    copy_tile(shared.k, k + own.row(S) * dhqk, 0, own.length, dhqk);
 
     float inner;  // a thread's share of ⟨C⁺, dC⁺⟩
     for (int turn = 0; turn < turns; ++turn) {
-        OwnChunk own(chunks, S);
         int head = own.keys * group + turn / parts, c0 = turn % parts * PART, columns = min(PART, dhhv - c0);
         long long gates = 1ll * head * S, values = (gates + own.first) * dhhv, at = (1ll * head * chunks + own.chunk) * dhhv + c0;
         copy_tile(shared.dh, dh + values, c0, own.length, dhhv);
@@ -52,7 +56,7 @@ __global__ void __launch_bounds__(MAKERS, 2)
         copy_tile(shared.rest, dR + at * CHUNK, 0, columns, CHUNK);
         copy_tile(shared.values, saved_values + at * CHUNK, 0, columns, CHUNK);
         async_commit();
-        if (c0 == 0) start_head(shared, inner, g + gates, beta + gates, own.first, S);
+        if (c0 == 0) start_head(shared, inner, g + gates, beta + gates, own.first, own.end);
         async_wait<0>();
         __syncthreads();  // all of it is there; and γ
         unsigned pairs[CHUNK / 16][4];
@@ -97,13 +101,12 @@ __global__ void __launch_bounds__(MAKERS, 2)
         if ((turn + 1) % parts == 0) {
             // ANCHOR: gates
             inner = block_reduce<MAKERS>(inner, Add(), 0.0f);  // and so all warps' sums of positions are there
-            OwnChunk own(chunks, S);
             if (int i = threadIdx.x; i < own.length) {
                 float sum = inner;
                 for (int t = i; t < own.length; ++t) sum += shared.of_gate[0][t] + shared.of_gate[1][t];
                 long long t = (1ll * own.keys * group + turn / parts) * S + own.first + i;
                 // Nothing was there to keep, or the gate keeps nothing: what is left are roundings.
-                dg[t] = (!given && own.first + i == 0) || expf(g[t]) == 0 ? 0 : sum;
+                dg[t] = (!given && own.begins && i == 0) || expf(g[t]) == 0 ? 0 : sum;
                 dbeta[t] = shared.of_beta[0][i] + shared.of_beta[1][i];
             }
             // ANCHOR_END: gates

@@ -10,8 +10,8 @@ namespace lab {
 // Before a head's first columns: its gates, and sums from 0 on.
 template <class T, int KEY>
 __device__ __forceinline__ void start_head(Gathered<T, KEY>& shared, float& inner, const float* g, const float* beta,
-                                           int first, int S) {
-    if (threadIdx.x < 32) scan_gates(shared.gamma, shared.decays, g, beta, first, S);
+                                           int first, int end) {
+    if (threadIdx.x < 32) scan_gates(shared.gamma, shared.decays, g, beta, first, end);
     int i = threadIdx.x % CHUNK, half = threadIdx.x / CHUNK;
     if (half < 2) shared.of_gate[half][i] = shared.of_beta[half][i] = 0;
     inner = 0;

@@ -6,9 +6,10 @@
 
 #![deny(unsafe_code)]
 
+mod checks;
 mod tensor;
 
-pub use tensor::{TENSOR, Tensor};
+pub use tensor::{PACKED, TENSOR, Tensor};
 
 use gdn_fw::{Forward, add_saving_forward};
 use lab_device::{DType, Device, KernelSource};
@@ -89,8 +90,9 @@ pub static CHUNKS: Chunks = Chunks {
 pub static STAGE: Stage = Stage {
     name: "gdn_fwbw",
     teaches: "gradients of the delta rule: the transposed inverse, from the last chunk to the first",
-    versions: &[&CHUNKS, &TENSOR],
+    versions: &[&CHUNKS, &PACKED, &TENSOR],
     kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 

@@ -1,6 +1,6 @@
 //! Both passes on tensor cores.
 
-use gdn_fw::{Forward, add_tensor_forward};
+use gdn_fw::{Forward, add_tensor_forward, room_for_chunks};
 use lab_device::{DType, Device, Instance, KernelSource};
 use lab_families::gdn::{self, BackwardSlots, sizes};
 use lab_families::qkv::one_a_block;
@@ -48,6 +48,15 @@ static FIRST_GRADIENT: [Output; 1] =
 static SETTINGS: &[Setting] =
     &[gdn::SCALE, gdn::last_state(&LAST_STATE), gdn::state_grad(&FIRST_GRADIENT)];
 
+static PACKED_DIMS: [Dim; 6] = gdn::packed_dims([
+    [4, 8, 65535],
+    [2, 32, 65535],
+    [1, 32, 65535],
+    [150, 16384, 1 << 24],
+    [32, 128, 128],
+    [32, 128, 1024],
+]);
+
 /// On tensor cores.
 pub static TENSOR: Tensor = Tensor {
     info: Info {
@@ -73,6 +82,19 @@ pub static TENSOR: Tensor = Tensor {
     },
 };
 
+/// Sequences of unlike lengths.
+pub static PACKED: Tensor = Tensor {
+    info: Info {
+        name: "v2_packed",
+        family: &gdn::PACKED_FORWARD_BACKWARD,
+        parent: None,
+        change: "as v1_tensor, of sequences one behind the other: each begins its own chunk",
+        dims: &PACKED_DIMS,
+        inputs: gdn::PACKED_BACKWARD_INPUTS,
+        ..TENSOR.info
+    },
+};
+
 impl Version for Tensor {
     fn info(&self) -> &Info {
         &self.info
@@ -88,6 +110,10 @@ impl Version for Tensor {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
+        if gdn::packed_sequences(&self.info.small()).is_some() {
+            let shapes = [[1, 4, 2, 1, 32, 64], [3, 4, 2, 130, 64, 64], [2, 1, 1, 330, 128, 144]];
+            return shapes.map(gdn::packed_sizes).to_vec();
+        }
         [
             // One position: of several heads, for a head's dh·u may nearly cancel.
             [2, 4, 2, 1, 32, 64],
@@ -107,7 +133,8 @@ impl Version for Tensor {
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let (dims, dtype) = (&request.dims, request.dtype);
         let [b, nh, nkv, s, dhqk, dhhv] = gdn::sizes_of(dims);
-        let (heads, group, chunks) = (b * nh, gdn::group_of(dims)?, s.div_ceil(CHUNK));
+        let (heads, group, chunks) = (b * nh, gdn::group_of(dims)?, room_for_chunks(dims));
+        let sequences = gdn::packed_sequences(dims).unwrap_or(1);
         let scale = gdn::scale_of(&self.info, request.options(), dhqk);
         let mut plan = Plan::new(device);
         let slots = BackwardSlots::new(&mut plan, request)?;
@@ -125,7 +152,7 @@ impl Version for Tensor {
             .with(arguments![dCN: last.0, dC0: first.0, gradient_given: last.1])
             .with(arguments![gradient_wanted: first.1, group, slices]);
         for (source, name, blocks) in [
-            (&kernels::TENSOR_BACK, "gdn_fwbw_tensor_back", heads * slices),
+            (&kernels::TENSOR_BACK, "gdn_fwbw_tensor_back", heads * sequences * slices),
             (&kernels::TENSOR_CHUNKS, "gdn_fwbw_tensor_chunks", b * nkv * chunks),
         ] {
             let fits = |i: &Instance| i.has("T", dtype.cpp()) && dhqk <= i.size("KEY");

@@ -9,6 +9,7 @@ use lab_harness::{Options, Problem, Tensor, Tensors, Version, run, version_check
 use crate::linear_checks::{
     bare_products_have_the_same_bits, every_epilogue_is_right, gradients_of_a_layer_add_up,
     large_layers_are_right, weight_gradients_add_up, what_a_layer_cannot_take_is_refused,
+    wide_results_take_turns,
 };
 use crate::narrow_round::narrow_tiles;
 use crate::settings::TILE;
@@ -26,25 +27,41 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     f32_is_rounded_to_tf32,
 ];
 
+/// A check of versions on the tensor cores, which launches no kernel of the others.
+const fn on_tensor_cores(name: &'static str, run: fn(&Device)) -> Check {
+    Check::new(name, run).apart_from(CUDA_CORES)
+}
+
+const CUDA_CORES: &[&str] = &[
+    "kernels/v0_naive.cu",
+    "kernels/v1_coalesced.cu",
+    "kernels/v2_tiled.cu",
+    "kernels/v3_rows.cu",
+    "kernels/v4_blocks.cu",
+    "kernels/v5_warps.cu",
+    "kernels/v6_async.cu",
+];
+
 pub(crate) static CHECKS: &[Check] = &[
-    Check::new("large_layers_are_right", large_layers_are_right).in_tier(Tier::Large),
-    Check::new("every_epilogue_is_right", every_epilogue_is_right),
-    Check::new("gradients_of_a_layer_add_up", gradients_of_a_layer_add_up),
-    Check::new("bare_products_have_the_same_bits", bare_products_have_the_same_bits),
-    Check::new("weight_gradients_add_up", weight_gradients_add_up),
-    Check::new("what_a_layer_cannot_take_is_refused", what_a_layer_cannot_take_is_refused),
-    Check::new("swiglu_is_that_of_what_is_stored", swiglu_is_that_of_what_is_stored),
-    Check::new(
+    on_tensor_cores("large_layers_are_right", large_layers_are_right).in_tier(Tier::Large),
+    on_tensor_cores("every_epilogue_is_right", every_epilogue_is_right),
+    on_tensor_cores("gradients_of_a_layer_add_up", gradients_of_a_layer_add_up),
+    on_tensor_cores("bare_products_have_the_same_bits", bare_products_have_the_same_bits),
+    on_tensor_cores("wide_results_take_turns", wide_results_take_turns),
+    on_tensor_cores("weight_gradients_add_up", weight_gradients_add_up),
+    on_tensor_cores("what_a_layer_cannot_take_is_refused", what_a_layer_cannot_take_is_refused),
+    on_tensor_cores("swiglu_is_that_of_what_is_stored", swiglu_is_that_of_what_is_stored),
+    on_tensor_cores(
         "what_a_layer_with_swiglu_cannot_take_is_refused",
         what_a_layer_with_swiglu_cannot_take_is_refused,
     ),
-    Check::new("overlap_changes_no_bit", overlap_changes_no_bit),
-    Check::new("every_cut_is_right", every_cut_is_right).in_tier(Tier::ManySizes),
-    Check::new("a_narrow_last_round_is_right", a_narrow_last_round_is_right),
-    Check::new("tiles_behind_others_are_right", tiles_behind_others_are_right),
-    Check::new("large_tiles_behind_in_any_order", large_tiles_behind_in_any_order)
+    on_tensor_cores("overlap_changes_no_bit", overlap_changes_no_bit),
+    on_tensor_cores("every_cut_is_right", every_cut_is_right).in_tier(Tier::ManySizes),
+    on_tensor_cores("a_narrow_last_round_is_right", a_narrow_last_round_is_right),
+    on_tensor_cores("tiles_behind_others_are_right", tiles_behind_others_are_right),
+    on_tensor_cores("large_tiles_behind_in_any_order", large_tiles_behind_in_any_order)
         .in_tier(Tier::Large),
-    Check::new("tiles_back_and_forth_are_right", tiles_back_and_forth_are_right),
+    on_tensor_cores("tiles_back_and_forth_are_right", tiles_back_and_forth_are_right),
 ];
 
 /// Both versions on the tensor cores add up the same products in the same order.

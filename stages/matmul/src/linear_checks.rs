@@ -181,7 +181,7 @@ pub(crate) fn bare_products_have_the_same_bits(device: &Device) {
             product.add(&mut plan).unwrap();
             let first = plan.kernels()[0].name().to_owned();
             assert!(first.starts_with("linear_behind"), "{first}");
-            Product { added: Some(zeros), c: added, ..product }.add(&mut plan).unwrap();
+            Product { added: Some(zeros), c: added, ..product }.add_alone(&mut plan).unwrap();
             let turned = Product { added: Some(zeros), c: in_turns, ..product };
             turned.add_in_turns(&mut plan).unwrap();
             let binder = plan.bind().upload("a", &a).unwrap().upload("b", &b).unwrap();
@@ -192,6 +192,40 @@ pub(crate) fn bare_products_have_the_same_bits(device: &Device) {
             assert_eq!(bare, added, "{dtype}, {lies:?}, K = {k}");
             assert_eq!(bare, in_turns, "{dtype}, {lies:?}, K = {k}, in turns");
         }
+    }
+}
+
+/// Of one product with a residual: turns are for wide results of several tiles a warpgroup, all others go without.
+pub(crate) fn wide_results_take_turns(device: &Device) {
+    if !runs_on(device) {
+        return;
+    }
+    let rows = device.facts().multiprocessors as usize * 128;
+    let (dtype, k) = (DType::BF16, 64);
+    for (rows, n, name) in
+        [(rows, 2048, "linear_turns"), (rows, 1024, "linear"), (128, 2048, "linear")]
+    {
+        let mut plan = Plan::new(device);
+        let [a, b, added] = [("a", [rows, k]), ("b", [n, k]), ("added", [rows, n])]
+            .map(|(name, shape)| plan.input(name, dtype, &shape));
+        let c = plan.output("c", dtype, &[rows, n]);
+        let product = Product {
+            dtype,
+            out: dtype,
+            sizes: [1, rows, n, k],
+            lies: [Lies::AlongK, Lies::AlongK],
+            scale: 1.0,
+            activation: Activation::Gelu,
+            a,
+            b,
+            bias: None,
+            added: Some(added),
+            c,
+            accumulates: false,
+        };
+        product.add(&mut plan).unwrap();
+        let kernel = plan.kernels()[0].name().to_owned();
+        assert_eq!(kernel.split('<').next(), Some(name), "{rows} x {n}: {kernel}");
     }
 }
 

@@ -5,7 +5,7 @@
 //   h_i  = (Σ_j C̃_ij v_j + s β_i Cᵀ q_i) / (n_i + eps)
 //   C ← γ C + Σ_j α_j k_j v_jᵀ             n ← γ n + Σ_j α_j k_j
 //
-// D, m, α, β and γ are of the gates alone (lab/vlstm/scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V, in
+// P, m, α, β and γ are of the gates alone (lab/vlstm/scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V, in
 // steps: a warp asks for the chunk's tiles and scans its gates; a warpgroup makes C̃ and n; GROUPS warpgroups, that
 // hold 64 columns of the state each, make h and the next state. One works, the others wait.
 #include "lab/ptx/dynamic_shared.cuh"

@@ -5,13 +5,14 @@
 //   h_i  = (Σ_j C̃_ij v_j + s β_i Cᵀ q_i) / (n_i + eps)
 //   C ← γ C + Σ_j α_j k_j v_jᵀ             n ← γ n + Σ_j α_j k_j
 //
-// D, m, α, β and γ are of the gates alone (lab/vlstm/scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V. Its
+// P, m, α, β and γ are of the gates alone (lab/vlstm/scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V. Its
 // warpgroups, as lab/vlstm/roles.cuh has them: GROUPS of them hold 64 columns of the state each; one makes C̃ and n, which need
 // nothing of C, and so runs ahead; the warps of the last one ask for tiles and scan the gates. Of packed sequences
-// (lab/vlstm/chunk.cuh) a block walks one of a head: states [sequences][heads].
+// (lab/vlstm/sequence.cuh) a block walks one of a head: states [sequences][heads].
 //
 // These are the vLSTM's gates and its normaliser. The same walk with others, as lab/vlstm/policy.cuh has them, makes its relatives:
 // without n and m it asks for nothing of them, and `sharing` heads of V may have one of Q and K. Who is not `weighed` has no i_gate.
+// For a backward pass it leaves the weights of all `chunks` of a head, which nobody else has to make then.
 // Where heads share Q and K, and have 64 columns of V, a block may walk two HEADS: scores are made once for both.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/vlstm/roles.cuh"
@@ -31,7 +32,8 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                    float* __restrict__ mN, unsigned* __restrict__ saved, float* __restrict__ saved_n,
                    float* __restrict__ slopes, const int* __restrict__ cu_seqlens, bool packed, bool given, bool wanted,
                    bool through_n, int anchors, int heads, int S, int dhqk, int dhhv, float log2_scale, float eps,
-                   int sharing, bool weighed) {
+                   int sharing, bool weighed, Weights* __restrict__ forward, Weights* __restrict__ reverse, int chunks,
+                   bool leaves) {
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<PLACES> places;
     __shared__ Ring<2> pairs;
@@ -78,7 +80,10 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                                        threadIdx.x / 32 % 4, before);
             behind = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, value == 0, &second);
         } else {
-            behind = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, value == 0);
+            long long at = sequence.slot(CHUNK, chunks);
+            BothWeights left;
+            if (leaves && !GATES::STABILISED) left = {forward + at, reverse + at};
+            behind = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, value == 0, nullptr, left);
         }
         if (length == 0) behind = before[0];  // a sequence of nothing
         if (GATES::STABILISED && wanted && value == 0 && walk.brings_last() && threadIdx.x % 32 == 0) mN[sequence.index] = m_of(behind.m);

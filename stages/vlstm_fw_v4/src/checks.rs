@@ -2,6 +2,7 @@
 
 use lab_device::{DType, Device};
 use lab_families::gdn;
+use lab_families::gdn::packed_checks::packed_sequences_are_each_alone;
 use lab_families::qkv::checks::any_schedule_gives_the_same;
 use lab_families::qkv::sizes;
 use lab_families::vlstm::{PackedSlot, no_state_slots, packed_sequences};
@@ -12,7 +13,8 @@ use lab_harness::{
 
 use crate::linear::TOGETHER;
 use crate::{
-    ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROLES, SEGMENTED, SEGMENTS, Saved, WIDE, Walk,
+    ANCHOR_CHUNKS, CHUNK, DECAY, ForBackward, Forward, PACKED_DECAY, PACKED_SIGMOID, ROLES,
+    SEGMENTED, SEGMENTS, SIGMOID, Saved, WIDE, Walk,
 };
 
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
@@ -29,9 +31,11 @@ fn walks_two_heads(version: &dyn Version) -> bool {
 
 /// Two heads in one block: the same bits as each in its own, with a state, of more chunks than there are places.
 fn heads_together_do_not_matter(version: &dyn Version, device: &Device) {
+    let is_packed = packed_sequences(&version.info().small()).is_some();
+    let sizes = if is_packed { gdn::packed_sizes } else { gdn::sizes };
     let shapes = [[1, 4, 2, 200, 64, 48], [2, 2, 1, 460, 128, 64]];
     for (&dtype, shape) in version.info().dtypes.iter().zip(shapes) {
-        let mut inputs = version.inputs(&Problem::new(gdn::sizes(shape), dtype));
+        let mut inputs = version.inputs(&Problem::new(sizes(shape), dtype));
         let [b, nh, _, _, dhqk, dhhv] = shape;
         let values: Vec<f64> = (0..b * nh * dhqk * dhhv).map(|at| (at as f64).sin()).collect();
         let state = Tensor::rounded(DType::F32, &[b, nh, dhqk, dhhv], &values);
@@ -42,7 +46,7 @@ fn heads_together_do_not_matter(version: &dyn Version, device: &Device) {
         };
         assert_eq!(of("together=2"), of("together=1"), "{shape:?} {dtype}");
     }
-    let inputs = version.inputs(&Problem::new(gdn::sizes([1, 2, 2, 9, 16, 16]), DType::BF16));
+    let inputs = version.inputs(&Problem::new(sizes([1, 2, 2, 9, 16, 16]), DType::BF16));
     let options = Options::parse(&["together=2"], version.info()).unwrap();
     let error = run(version, device, &inputs, &options).unwrap_err().to_string();
     let expected =
@@ -63,8 +67,13 @@ fn has_segments(version: &dyn Version) -> bool {
     version.info().settings.iter().any(|setting| setting.name == SEGMENTS.name)
 }
 
-pub(crate) static CHECKS: &[Check] =
-    &[Check::new("what_a_backward_pass_wants_is_saved", what_a_backward_pass_wants_is_saved)];
+pub(crate) static CHECKS: &[Check] = &[
+    Check::new("what_a_backward_pass_wants_is_saved", what_a_backward_pass_wants_is_saved),
+    Check::new("packed_sequences_are_each_alone", |device| {
+        packed_sequences_are_each_alone(&PACKED_DECAY, &DECAY, device);
+        packed_sequences_are_each_alone(&PACKED_SIGMOID, &SIGMOID, device);
+    }),
+];
 
 /// What is saved for a backward pass, which no version of this stage reads: the states at anchors are the last states of the
 /// sequences that end there, and slopes say whether n is l, -l or the floor. Heads have several anchors and several slices

@@ -26,7 +26,10 @@ pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
-pub use self::linear::{DECAY, Linear, LinearForward, SIGMOID, has_weights};
+pub use self::linear::{
+    DECAY, Linear, LinearForward, PACKED_DECAY, PACKED_SIGMOID, SIGMOID, has_weights,
+    packed_bench_shapes,
+};
 
 /// A walk over chunks.
 #[derive(Debug)]
@@ -192,7 +195,17 @@ pub static WIDE: Walk = Walk {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state stays in registers from the first chunk to the last",
-    versions: &[&STEPS, &ROLES, &SEGMENTED, &PACKED, &WIDE, &DECAY, &SIGMOID],
+    versions: &[
+        &STEPS,
+        &ROLES,
+        &SEGMENTED,
+        &PACKED,
+        &WIDE,
+        &PACKED_DECAY,
+        &PACKED_SIGMOID,
+        &DECAY,
+        &SIGMOID,
+    ],
     is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
@@ -363,6 +376,9 @@ pub const ANCHOR_CHUNKS: usize = 4;
 /// Positions of a chunk.
 pub const CHUNK: usize = SIDE;
 
+/// Bytes of the kernels' struct `Weights`, of a chunk and a direction.
+pub const WEIGHTS: usize = SIDE * (8 + 8 + 4 + 4 + 2) + 16;
+
 /// Words of so many states as `State::save` leaves them, of all columns of V that blocks have room for; one of none.
 fn saved_words(instance: &Instance, states: usize, dhhv: usize, dtype: DType) -> usize {
     let width = SIDE * instance.size("GROUPS");
@@ -456,6 +472,9 @@ impl Walk {
             .with(arguments![chunks])
             .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps])
             .with(arguments![sharing: 1, weighed: true]);
+        // What walks without m leave.
+        let [left, back] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, 1));
+        scope = scope.with(arguments![forward: left, reverse: back, leaves: false]);
 
         let instance = match rows {
             true => {

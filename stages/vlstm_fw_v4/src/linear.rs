@@ -3,13 +3,14 @@
 
 use lab_device::{DType, Device, Instance, KernelSource, LaunchPromise};
 use lab_families::gdn::{self, Slots, sizes, sizes_of};
+use lab_families::packed::PackedSlot;
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Version, arguments,
 };
 
-use crate::{ROLES, SIDE, blocks_of, kernels, panels, saved_words};
+use crate::{ROLES, SIDE, WEIGHTS, blocks_of, kernels, panels, saved_words};
 
 /// A walk over chunks whose weights are at most 1, or given, and which has no n.
 #[derive(Debug)]
@@ -65,6 +66,15 @@ pub static DECAY: Linear = Linear {
     gates: "Decay",
 };
 
+static PACKED_DIMS: [Dim; 6] = gdn::packed_dims([
+    [4, 8, 65535],
+    [2, 32, 65535],
+    [1, 1, 65535],
+    [300, 16384, 1 << 24],
+    [64, 128, 128],
+    [64, 64, 1024],
+]);
+
 /// Sigmoid gates, and no normaliser.
 pub static SIGMOID: Linear = Linear {
     info: Info {
@@ -74,6 +84,32 @@ pub static SIGMOID: Linear = Linear {
         change: "gates as the vLSTM's, but a sigmoid for the input gate, made where they are scanned",
         inputs: gdn::SIGMOID_INPUTS,
         ..DECAY.info
+    },
+    gates: "Sigmoid",
+};
+
+/// Decays, of sequences of unlike lengths.
+pub static PACKED_DECAY: Linear = Linear {
+    info: Info {
+        name: "v7_packed_decay",
+        family: &gdn::PACKED_LINEAR_FORWARD,
+        parent: None,
+        change: "as v5_decay, of sequences one behind the other: a tile ends where its sequence ends",
+        dims: &PACKED_DIMS,
+        inputs: gdn::PACKED_LINEAR_INPUTS,
+        ..DECAY.info
+    },
+    gates: "Decay",
+};
+
+/// Sigmoid gates, of sequences of unlike lengths.
+pub static PACKED_SIGMOID: Linear = Linear {
+    info: Info {
+        name: "v8_packed_sigmoid",
+        family: &gdn::PACKED_SIGMOID_FORWARD,
+        change: "as v6_sigmoid, of sequences one behind the other",
+        inputs: gdn::PACKED_SIGMOID_INPUTS,
+        ..PACKED_DECAY.info
     },
     gates: "Sigmoid",
 };
@@ -92,6 +128,10 @@ impl Version for Linear {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
+        if gdn::packed_sequences(&self.info.small()).is_some() {
+            let shapes = [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 64], [2, 1, 1, 700, 128, 144]];
+            return shapes.map(gdn::packed_sizes).to_vec();
+        }
         [
             [1, 1, 1, 1, 16, 16],
             // A chunk; one and a bit, one less a bit.
@@ -113,6 +153,9 @@ impl Version for Linear {
 
     /// The two heads of Mamba-2 and of simple GLA, whose keys are shared, and that of the vLSTM.
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        if gdn::packed_sequences(&self.info.small()).is_some() {
+            return packed_bench_shapes(dtype);
+        }
         match dtype {
             DType::BF16 => vec![
                 sizes([8, 32, 1, 4096, 128, 64]),
@@ -132,12 +175,32 @@ impl Version for Linear {
         let columns = ["DHQK", "DHHV"].map(|name| dims.get(name));
         let weighed = has_weights(request);
         let together = self.heads_together(device, request)?;
-        let anchors = 0;
-        let forward =
-            LinearForward { slots, dims, dtype, columns, scale, weighed, together, anchors };
+        let forward = LinearForward {
+            slots,
+            dims,
+            dtype,
+            columns,
+            scale,
+            weighed,
+            together,
+            anchors: 0,
+            left: None,
+        };
         self.add_forward(&mut plan, kernels::PROMISE, forward)?;
         Ok(plan)
     }
+}
+
+/// The problems of packed sequences that are timed: as many positions as those of one length have, in eight sequences and in many.
+pub fn packed_bench_shapes(dtype: DType) -> Vec<Dims> {
+    let all = [
+        [8, 32, 1, 32768, 128, 64],
+        [64, 32, 1, 32768, 128, 64],
+        [8, 16, 16, 16384, 128, 256],
+        [64, 16, 16, 16384, 128, 256],
+    ]
+    .map(gdn::packed_sizes);
+    if dtype == DType::BF16 { all.to_vec() } else { all[..1].to_vec() }
 }
 
 /// Whether there are input gates, or weights.
@@ -164,6 +227,8 @@ pub struct LinearForward<'a> {
     pub together: usize,
     /// For how many times a head has room for its state, as [`crate::ForBackward::anchors`].
     pub anchors: usize,
+    /// Records of [`WEIGHTS`] bytes for the weights of all chunks, of a walk forward and back; the caller has declared them.
+    pub left: Option<[Slot; 2]>,
 }
 
 impl Linear {
@@ -179,19 +244,24 @@ impl Linear {
         _promise: LaunchPromise,
         forward: LinearForward<'_>,
     ) -> Result<Slot, Error> {
-        let LinearForward { slots, dims, dtype, columns, scale, weighed, together, anchors } =
+        let LinearForward { slots, dims, dtype, columns, scale, weighed, together, anchors, left } =
             forward;
-        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted), .. } = slots;
+        let leaves = left.is_some();
+        let [left, back] =
+            left.unwrap_or_else(|| [(); 2].map(|()| plan.records("Weights", WEIGHTS, 1)));
+        let Slots { q, k, v, g, beta, h, first: (c0, given), last: (c_n, wanted), packed } = slots;
+        let PackedSlot { sequences, cu_seqlens } = packed;
         let sharing = gdn::group_of(dims)?;
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims);
+        // Of a head, as many as there may be, wherever packed sequences begin.
+        let chunks = sequences.map_or(s.div_ceil(SIDE), |sequences| s / SIDE + sequences);
         // The kernel has its logarithm.
         if scale.is_nan() || scale <= 0.0 {
             return Err(Error::bad("--set scale", "a positive number, or 0", scale));
         }
-        // What only n, m or a backward pass has, and what only packed sequences have.
+        // What only n, m or a backward pass has.
         let [m_out, n_out, n0, m0, n_n, m_n, saved_n, slopes] =
             [(); 8].map(|()| plan.scratch(DType::F32, 1));
-        let cu_seqlens = plan.scratch(DType::I32, 1);
         let instance = self.instance(dtype, columns, together);
         let saved = plan.scratch(DType::U32, saved_words(&instance, b * nh * anchors, dhhv, dtype));
         let of_keys = panels(dtype, dhqk, s, b * nkv, None)?;
@@ -202,10 +272,12 @@ impl Linear {
             .with(arguments![f_gate: g, C0: c0, CN: c_n, given, wanted])
             .with(arguments![i_gate: beta, weighed, m_out, n_out, n0, m0, nN: n_n, mN: m_n])
             .with(arguments![saved, saved_n, slopes, anchors])
-            .with(arguments![through_n: false, cu_seqlens, packed: false, heads: b * nh])
+            .with(arguments![forward: left, reverse: back, chunks, leaves])
+            .with(arguments![through_n: false, cu_seqlens, packed: sequences.is_some(), heads: b * nh])
             .with(arguments![S: s, dhqk, dhhv, sharing, log2_scale: scale.log2(), eps: 0.0]);
         let kernel = plan.device().load(instance)?;
-        let launch = blocks_of(&kernel, &instance, b * nh / together, dhhv)?;
+        let walks = b * nh / together * sequences.unwrap_or(1);
+        let launch = blocks_of(&kernel, &instance, walks, dhhv)?;
         plan.launch_in(&scope, &kernel, launch, arguments![])?;
         Ok(saved)
     }
@@ -213,6 +285,7 @@ impl Linear {
     /// How many heads of V a block walks.
     fn heads_together(&self, device: &Device, request: &Request<'_>) -> Result<usize, Error> {
         let [b, nh, _, _, _, dhhv] = sizes_of(&request.dims);
+        let walks = b * nh * gdn::packed_sequences(&request.dims).unwrap_or(1);
         let takes_two = gdn::group_of(&request.dims)?.is_multiple_of(2) && dhhv <= SIDE;
         match request.text(TOGETHER.name) {
             "2" if !takes_two => {
@@ -220,7 +293,7 @@ impl Linear {
                 Err(Error::bad("--set together", expected, 2))
             }
             "2" => Ok(2),
-            "auto" if takes_two && b * nh > device.facts().multiprocessors as usize => Ok(2),
+            "auto" if takes_two && walks > device.facts().multiprocessors as usize => Ok(2),
             _ => Ok(1),
         }
     }

@@ -4,7 +4,9 @@
 use lab_families::qkv::sizes;
 use lab_harness::suite::{assert_right, in_all_types};
 use lab_harness::{Problem, Stage, Version, random_problems, stage_checks, version_tests};
-use vlstm_fw_v4::{DECAY, PACKED, ROLES, SEGMENTED, SIGMOID, STAGE, STEPS, WIDE};
+use vlstm_fw_v4::{
+    DECAY, PACKED, PACKED_DECAY, PACKED_SIGMOID, ROLES, SEGMENTED, SIGMOID, STAGE, STEPS, WIDE,
+};
 
 version_tests! {
     STAGE:
@@ -13,13 +15,16 @@ version_tests! {
     wide = WIDE,
     segments = SEGMENTED,
     packed = PACKED,
+    packed_decay = PACKED_DECAY,
+    packed_sigmoid = PACKED_SIGMOID,
     decay = DECAY,
     sigmoid = SIGMOID,
 }
 
 /// `ROLES` launches a kernel that `SEGMENTED` launches, too, where there is one segment, and has no more to show than its results:
 /// `lab selftest` asks it all the same. What takes long is asked of the first and the last of these.
-static ASKED: [&dyn Version; 6] = [&STEPS, &SEGMENTED, &PACKED, &WIDE, &DECAY, &SIGMOID];
+static ASKED: [&dyn Version; 8] =
+    [&STEPS, &SEGMENTED, &PACKED, &WIDE, &PACKED_DECAY, &PACKED_SIGMOID, &DECAY, &SIGMOID];
 
 stage_checks!(Stage { versions: &ASKED, ..STAGE });
 

@@ -11,8 +11,7 @@
 // Work split: a warp has a stretch of a sequence between two anchors, a lane PER_LANE positions that follow each other.
 #include "lab/reduce.cuh"
 #include "lab/vlstm/policy.cuh"
-#include "slots.cuh"
-#include "weights.cuh"
+#include "lab/vlstm/weights.cuh"
 
 using namespace lab;
 

@@ -7,7 +7,7 @@
 //
 //   out_t += β_t x'_t n      n ← γ n + Σ_τ α_τ y'_τ z_τ          dq: x' = ρ, y' = 1     dk: x' = 1, y' = ρ
 #pragma once
-#include "weights.cuh"
+#include "lab/vlstm/weights.cuh"
 #include "lab/vlstm/state.cuh"
 
 namespace lab {

@@ -10,7 +10,7 @@
 #include "lab/ring.cuh"
 #include "lab/vlstm/powers.cuh"
 #include "lab/vlstm/roles.cuh"
-#include "weights.cuh"
+#include "lab/vlstm/weights.cuh"
 
 namespace lab {
 

@@ -8,7 +8,7 @@
 // Work split: a block has 64 keys of a head, and one of the two. A thread weighs a position of a stretch for all; then a lane
 // has two of the keys, a warp every WARPS-th position.
 #include "lab/halves.cuh"
-#include "weights.cuh"
+#include "lab/vlstm/weights.cuh"
 
 using namespace lab;
 

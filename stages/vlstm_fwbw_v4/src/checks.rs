@@ -1,6 +1,7 @@
 //! What else must hold of the walks.
 
 use lab_device::{DType, Device};
+use lab_families::gdn::packed_checks::packed_sequences_are_each_alone;
 use lab_families::qkv::sizes;
 use lab_families::vlstm;
 use lab_families::vlstm::f16_checks::{
@@ -13,7 +14,7 @@ use lab_harness::{
     version_checks,
 };
 
-use crate::{SEGMENTS, kernels};
+use crate::{DECAY, PACKED_DECAY, PACKED_SIGMOID, SEGMENTS, SIGMOID, kernels};
 
 // Segments of the version alone that has them: no other's kernels are to blame where they differ.
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
@@ -43,10 +44,16 @@ fn has_segments(version: &dyn Version) -> bool {
     version.info().settings.iter().any(|setting| setting.name == SEGMENTS.name)
 }
 
-pub(crate) static CHECKS: &[Check] = &[Check::new(
-    "what_two_borders_disagree_in_is_shared_out",
-    what_two_borders_disagree_in_is_shared_out,
-)];
+pub(crate) static CHECKS: &[Check] = &[
+    Check::new(
+        "what_two_borders_disagree_in_is_shared_out",
+        what_two_borders_disagree_in_is_shared_out,
+    ),
+    Check::new("packed_sequences_are_each_alone", |device| {
+        packed_sequences_are_each_alone(&PACKED_DECAY, &DECAY, device);
+        packed_sequences_are_each_alone(&PACKED_SIGMOID, &SIGMOID, device);
+    }),
+];
 
 /// The launch for df alone: two stretches, no dots between, and ⟨C, dC⟩ = 1 at the border. So G goes up from 0 to 1 in the
 /// first stretch, and down again in the second, in equal steps. No whole problem of a test is long enough for roundings to

@@ -20,9 +20,9 @@ use lab_harness::plan::Argument;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
-use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROWS, Saved, panels};
+use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROWS, Saved, WEIGHTS, panels};
 
-pub use linear::{DECAY, Linear, SIGMOID};
+pub use linear::{DECAY, Linear, PACKED_DECAY, PACKED_SIGMOID, SIGMOID};
 pub use wide::{WIDE, Wide};
 
 #[allow(missing_docs, unsafe_code)]
@@ -52,9 +52,8 @@ enum Launches {
 /// Positions of a chunk, and columns of a panel of a matrix.
 const SIDE: usize = CHUNK;
 
-/// Bytes of the kernels' structs `Before` and `Weights`.
+/// Bytes of the kernels' struct `Before`.
 const BEFORE: usize = 16;
-const WEIGHTS: usize = SIDE * (8 + 8 + 4 + 4 + 2) + 16;
 
 /// Wider heads leave no registers for a state.
 const SIZES: [[usize; 3]; 5] =
@@ -213,7 +212,17 @@ pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v4",
     teaches: "one walk, four uses: each gradient is one more forward walk",
     // `lab run` takes the last of the stage's family, which takes states and both types.
-    versions: &[&WALKS, &TOGETHER, &WIDE, &SEGMENTED, &PACKED, &DECAY, &SIGMOID],
+    versions: &[
+        &WALKS,
+        &TOGETHER,
+        &WIDE,
+        &SEGMENTED,
+        &PACKED,
+        &PACKED_DECAY,
+        &PACKED_SIGMOID,
+        &DECAY,
+        &SIGMOID,
+    ],
     is_chunkwise: true,
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
@@ -299,13 +308,7 @@ impl Version for Walks {
         let [b, nh, s, dhqk, dhhv] = vlstm::tensor_sizes(dims);
         let packed = vlstm::packed_sequences(dims);
         let (heads, sequences) = (b * nh, packed.unwrap_or(1));
-        // Of a head; of packed sequences as many as there may be, wherever they begin.
-        let room_for = |positions: usize| match packed {
-            Some(sequences) => s / positions + sequences,
-            None => s.div_ceil(positions),
-        };
-        let [chunks, stretches] = [SIDE, SIDE * ANCHOR_CHUNKS].map(room_for);
-        let anchors = stretches - sequences;
+        let Room { chunks, stretches, anchors } = Room::of(s, packed);
         let log2_scale = -0.5 * (dhqk as f64).log2();
         let exact = request.text(vlstm::NORMALIZER_GRAD.name) == "exact";
         let through_n = exact || request.has("C0") || request.has("dCN");
@@ -412,7 +415,7 @@ impl Version for Walks {
         let of_gates = [
             device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?,
             device.load(instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| {
-                i.size("UNIT") == 1 && i.argument("GATES").is_none()
+                i.size("UNIT") == 1
             }))?,
         ];
         for kernel in of_gates {
@@ -448,6 +451,27 @@ impl Version for Walks {
         let grid = blocks("B NH stretches of S", (heads * stretches).div_ceil(4))?;
         plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments![])?;
         Ok(plan)
+    }
+}
+
+/// For how much a head has room in what is left between launches: of packed sequences for as many parts as there may be,
+/// wherever they begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    chunks: usize,
+    stretches: usize,
+    anchors: usize,
+}
+
+impl Room {
+    /// Of so many positions, in so many packed sequences.
+    fn of(positions: usize, packed: Option<usize>) -> Self {
+        let parts = |size: usize| match packed {
+            Some(sequences) => positions / size + sequences,
+            None => positions.div_ceil(size),
+        };
+        let [chunks, stretches] = [SIDE, SIDE * ANCHOR_CHUNKS].map(parts);
+        Self { chunks, stretches, anchors: stretches - packed.unwrap_or(1) }
     }
 }
 

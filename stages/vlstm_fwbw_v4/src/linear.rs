@@ -2,14 +2,15 @@
 
 use lab_device::{DType, Device, KernelSource};
 use lab_families::gdn::{self, BackwardSlots, Slots, sizes, sizes_of};
+use lab_families::packed::PackedSlot;
 use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Version, arguments,
 };
-use vlstm_fw_v4::{ANCHOR_CHUNKS, LinearForward, has_weights, panels};
+use vlstm_fw_v4::{LinearForward, WEIGHTS, has_weights, packed_bench_shapes, panels};
 
-use crate::{SIDE, WEIGHTS, blocks, instance, kernels};
+use crate::{Room, SIDE, blocks, instance, kernels};
 
 /// Walks for the gradients, whose weights are at most 1, or given, and which have no n.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ pub static DECAY: Linear = Linear {
         name: "v5_decay",
         family: &gdn::LINEAR_FORWARD_BACKWARD,
         parent: Some("v1_together"),
-        change: "decays for gates and no normaliser: one small launch makes the weights, and the gradient of g is the sum itself",
+        change: "decays for gates and no normaliser: the forward pass leaves the weights, and the gradient of g is the sum itself",
         dtypes: &[F16, BF16],
         dims: &DIMS,
         settings: SETTINGS,
@@ -100,6 +101,15 @@ pub static DECAY: Linear = Linear {
     gates: "Decay",
 };
 
+static PACKED_DIMS: [Dim; 6] = gdn::packed_dims([
+    [4, 8, 65535],
+    [2, 32, 65535],
+    [1, 1, 65535],
+    [300, 16384, 1 << 24],
+    [64, 128, 128],
+    [64, 64, 256],
+]);
+
 /// Sigmoid gates, and no normaliser.
 pub static SIGMOID: Linear = Linear {
     info: Info {
@@ -127,6 +137,36 @@ pub static SIGMOID: Linear = Linear {
     gates: "Sigmoid",
 };
 
+/// Decays, of sequences of unlike lengths.
+pub static PACKED_DECAY: Linear = Linear {
+    info: Info {
+        name: "v7_packed_decay",
+        family: &gdn::PACKED_LINEAR_FORWARD_BACKWARD,
+        parent: None,
+        change: "as v5_decay, of sequences one behind the other: a tile ends where its sequence ends",
+        dims: &PACKED_DIMS,
+        inputs: gdn::PACKED_LINEAR_BACKWARD_INPUTS,
+        ..DECAY.info
+    },
+    forward: &vlstm_fw_v4::PACKED_DECAY,
+    gates: "Decay",
+};
+
+/// Sigmoid gates, of sequences of unlike lengths.
+pub static PACKED_SIGMOID: Linear = Linear {
+    info: Info {
+        name: "v8_packed_sigmoid",
+        family: &gdn::PACKED_SIGMOID_FORWARD_BACKWARD,
+        parent: None,
+        change: "as v6_sigmoid, of sequences one behind the other",
+        dims: &PACKED_DIMS,
+        inputs: gdn::PACKED_SIGMOID_BACKWARD_INPUTS,
+        ..SIGMOID.info
+    },
+    forward: &vlstm_fw_v4::PACKED_SIGMOID,
+    gates: "Sigmoid",
+};
+
 impl Version for Linear {
     fn info(&self) -> &Info {
         &self.info
@@ -137,11 +177,15 @@ impl Version for Linear {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        use kernels::{FORGET, GATES, GRADIENTS, SUM_HEADS};
-        vec![&GATES, &GRADIENTS, &FORGET, &SUM_HEADS]
+        use kernels::{FORGET, GRADIENTS, SUM_HEADS};
+        vec![&GRADIENTS, &FORGET, &SUM_HEADS]
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
+        if gdn::packed_sequences(&self.info.small()).is_some() {
+            let shapes = [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 64], [2, 1, 1, 700, 128, 144]];
+            return shapes.map(gdn::packed_sizes).to_vec();
+        }
         [
             [1, 1, 1, 1, 16, 16],
             // A chunk; one and a bit, one less a bit.
@@ -163,6 +207,9 @@ impl Version for Linear {
 
     /// The two heads of Mamba-2 and of simple GLA, whose keys are shared, and that of the vLSTM.
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        if gdn::packed_sequences(&self.info.small()).is_some() {
+            return packed_bench_shapes(dtype);
+        }
         match dtype {
             DType::BF16 => vec![
                 sizes([8, 32, 1, 4096, 128, 64]),
@@ -178,8 +225,9 @@ impl Version for Linear {
         let sharing = gdn::group_of(dims)?;
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims);
         let heads = b * nh;
-        let [chunks, stretches] = [SIDE, SIDE * ANCHOR_CHUNKS].map(|size| s.div_ceil(size));
-        let anchors = stretches - 1;
+        let packed = gdn::packed_sequences(dims);
+        let sequences = packed.unwrap_or(1);
+        let Room { chunks, stretches, anchors } = Room::of(s, packed);
         let scale = gdn::scale_of(&self.info, request.options(), dhqk);
         let gradients = instance(&kernels::GRADIENTS, "vlstm_gradients", dtype, |i| {
             dhqk <= i.size("DHQK") && dhhv <= i.size("DHHV") && i.has("NORMALIZER", "None")
@@ -197,12 +245,16 @@ impl Version for Linear {
         let BackwardSlots { forward: mut of_forward, dh, of_rows, of_gates, last, first } = slots;
         // The gradient of g at the sequence's end is <CN, dCN>.
         if last.1 && !of_forward.last.1 {
-            of_forward.last = (plan.scratch(DType::F32, heads * dhqk * dhhv), true);
+            let states = heads * sequences;
+            of_forward.last = (plan.scratch(DType::F32, states * dhqk * dhhv), true);
         }
-        let Slots { q, k, v, g, beta, first: (c0, given), last: (c_n, _), .. } = of_forward;
+        let Slots { q, k, v, g, beta, first: (c0, given), last: (c_n, _), packed, .. } = of_forward;
+        let PackedSlot { cu_seqlens, .. } = packed;
+        let is_packed = packed.sequences.is_some();
         let weighed = has_weights(request);
         // As many panels of a state as the walks back take it to have.
         let columns = [room[0], SIDE * value_panels];
+        let [weights, reverse] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, heads * chunks));
         let forward = LinearForward {
             slots: of_forward,
             dims,
@@ -212,6 +264,7 @@ impl Version for Linear {
             weighed,
             together: 1,
             anchors,
+            left: Some([weights, reverse]),
         };
         let saved = self.forward.add_forward(&mut plan, kernels::PROMISE, forward)?;
 
@@ -219,22 +272,18 @@ impl Version for Linear {
         let weight_wanted = self.gates == "Sigmoid" || request.text("weight_grad") == "yes";
         // What the last launch asks of weights is whether their gradient is wanted.
         let of_forget = arguments![weighed: weight_wanted];
-        let of_gates = arguments![weighed];
         // Of each head of V, where several share those of Q and K.
         let [dq_own, dk_own] = match sharing {
             1 => [dq, dk],
             _ => [(); 2].map(|()| plan.scratch(dtype, heads * s * dhqk)),
         };
-        let [weights, reverse] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, heads * chunks));
         let [q_dq, k_dk] = [(); 2].map(|()| plan.scratch(DType::F32, key_panels * heads * s));
         let parts_of_dot = 4 * value_panels;
-        let products = plan.scratch(DType::F32, heads * (anchors + 2) * parts_of_dot);
-        // What only n, m, gates that weigh, segments and packed sequences have.
-        let [normaliser, rho, m0, n0, dn0, n_n, d_n_n, saved_n, saved_dn] =
-            [(); 9].map(|()| plan.scratch(DType::F32, 1));
+        let products = plan.scratch(DType::F32, heads * (anchors + 2 * sequences) * parts_of_dot);
+        // What only n and segments have.
+        let [n0, dn0, n_n, d_n_n, saved_n, saved_dn] =
+            [(); 6].map(|()| plan.scratch(DType::F32, 1));
         let [parts, n_parts, gammas] = [(); 3].map(|()| plan.scratch(DType::F32, 1));
-        let sums = plan.records("Before", crate::BEFORE, 1);
-        let cu_seqlens = plan.scratch(DType::I32, 1);
         let of_keys = panels(dtype, dhqk, s, b * nkv, None)?;
         let [of_rows, of_values] =
             [dhqk, dhhv].map(|columns| panels(dtype, columns, s, heads, None));
@@ -245,23 +294,19 @@ impl Version for Linear {
             .with(arguments![dq: dq_own.stored_by(of_rows), dk: dk_own.stored_by(of_rows)])
             .with(arguments![dv: dv.stored_by(of_values), f: g, df: dg, i: beta, di: d_weight])
             .with(arguments![saved, forward: weights, reverse, q_dq, k_dk, products])
-            .with(arguments![parts, n_parts, gammas, sums, normaliser, rho, m0, cu_seqlens])
+            .with(arguments![parts, n_parts, gammas, cu_seqlens])
             .with(arguments![saved_n, saved_dn, n0, dn0, nN: n_n, dnN: d_n_n])
             .with(arguments![C0: c0, CN: c_n, dCN: last.0, dC0: first.0, given])
-            .with(arguments![given_last: last.1, wanted: first.1, packed: false, exact: false])
-            .with(arguments![through_n: false, heads, sequences: 1, chunks, stretches, anchors])
+            .with(arguments![given_last: last.1, wanted: first.1, packed: is_packed])
+            .with(arguments![through_n: false, heads, sequences, chunks, stretches, anchors])
             .with(arguments![parts_of_dot, slices: key_panels, keys: room[0], S: s, dhqk, dhhv])
-            .with(arguments![segments: 1, chunks_each: chunks, only: -1, sharing])
-            .with(arguments![log2_scale: scale.log2(), eps: 0.0]);
+            .with(arguments![segments: 1, chunks_each: chunks, only: -1, sharing]);
 
-        let gates =
-            instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| i.has("GATES", self.gates));
         let forget = kernels::FORGET.instances("vlstm_anchored_forget");
         let forget = forget.into_iter().find(|i| i.has("GATES", self.gates)).expect("one");
         let of_head = 2 * key_blocks + value_blocks;
         for (what, instance, count, own) in [
-            ("B NH chunks of S", gates, (heads * chunks).div_ceil(4), of_gates),
-            ("B NH slices of the gradients", gradients, heads * of_head, arguments![]),
+            ("B NH slices of the gradients", gradients, heads * sequences * of_head, arguments![]),
             ("B NH stretches of S", forget, (heads * stretches).div_ceil(4), of_forget),
         ] {
             let kernel = device.load(instance)?;

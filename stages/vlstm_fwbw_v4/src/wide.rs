@@ -6,9 +6,9 @@ use lab_families::vlstm::{
     self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
 };
 use lab_harness::{Dim, Dims, Error, Info, Plan, Preference, Request, Version, arguments};
-use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved, panels};
+use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved, WEIGHTS, panels};
 
-use crate::{BEFORE, INFO, WEIGHTS, blocks, instance, kernels};
+use crate::{BEFORE, INFO, blocks, instance, kernels};
 
 /// See the stage's page, "v4_wide".
 #[derive(Debug)]

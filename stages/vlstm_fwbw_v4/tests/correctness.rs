@@ -5,7 +5,9 @@ use lab_families::qkv::sizes;
 use lab_harness::suite::{check, emulator};
 use lab_harness::{Problem, Stage, Version, stage_checks, version_tests};
 use proptest::prelude::*;
-use vlstm_fwbw_v4::{DECAY, PACKED, SEGMENTED, SIGMOID, STAGE, TOGETHER, WALKS, WIDE};
+use vlstm_fwbw_v4::{
+    DECAY, PACKED, PACKED_DECAY, PACKED_SIGMOID, SEGMENTED, SIGMOID, STAGE, TOGETHER, WALKS, WIDE,
+};
 
 version_tests! {
     STAGE:
@@ -14,13 +16,16 @@ version_tests! {
     segments = SEGMENTED,
     wide = WIDE,
     packed = PACKED,
+    packed_decay = PACKED_DECAY,
+    packed_sigmoid = PACKED_SIGMOID,
     decay = DECAY,
     sigmoid = SIGMOID,
 }
 
 /// The first two versions launch the kernels of the third, and have no more to show than their results: `lab selftest` asks
 /// them all the same. What takes long is asked of the first and the last of these.
-static ASKED: [&dyn Version; 5] = [&SEGMENTED, &WIDE, &PACKED, &DECAY, &SIGMOID];
+static ASKED: [&dyn Version; 7] =
+    [&SEGMENTED, &WIDE, &PACKED, &PACKED_DECAY, &PACKED_SIGMOID, &DECAY, &SIGMOID];
 
 stage_checks!(Stage { versions: &ASKED, ..STAGE });
 

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod built;
+mod host;
 mod modules;
 mod public;
 mod sources;

@@ -65,6 +65,39 @@ int main() {
 }
 
 #[test]
+fn what_memset_sets_is_written() {
+    let text = r#"
+#include <cstring>
+__global__ void of_shared(float* y) {
+  __shared__ float s[100];
+  if (threadIdx.x == 0) memset(s, 0, sizeof s);
+  __syncthreads();
+  y[threadIdx.x] = s[threadIdx.x];
+}
+__global__ void of_device(float* y) {
+  if (threadIdx.x == 0) memset(y, 0, 400);
+  __syncthreads();
+  y[threadIdx.x] += 1;
+}
+__global__ void without_barrier(float* y) {
+  if (threadIdx.x == 0) memset(y, 0, 400);
+  y[threadIdx.x] = 1;
+}
+__global__ void copied(const float* x, float* y) {
+  if (threadIdx.x == 0) memcpy(y, x, 400);
+}
+__global__ void copied_beyond(const float* x, float* y) {
+  if (threadIdx.x == 0) memcpy(y, x, 408);
+}
+"#;
+    let one = "--grid 1 --block 100 --arg out:f32[100]";
+    let race: &[&str] = &["race on y[", "k.cu:15:", "k.cu:16:"];
+    check(text, one, &[("of_shared", &[]), ("of_device", &[]), ("without_barrier", race)]);
+    let two = "--grid 1 --block 100 --arg in:f32[100] --arg out:f32[100]";
+    check(text, two, &[("copied", &[]), ("copied_beyond", &["out of bounds", "k.cu:22:"])]);
+}
+
+#[test]
 fn a_barrier_that_orders_one_turn_of_a_loop_is_not_asked_for_again() {
     let text = r"
 __device__ __forceinline__ float mirrored(const float* s) {

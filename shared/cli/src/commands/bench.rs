@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use clap::Args;
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::{Dims, Error, Options, Version};
+use lab_history::works_in_chunks;
 use lab_records::launch_cost;
 use lab_records::record::{FORMAT, Machine, Measurement, Of, Run};
 use serde_json::json;
@@ -284,16 +285,27 @@ fn print_results(results: &[Measurement], wide: bool) {
             say!("judged on {} of {} heads, each whole", judged.heads, judged.of);
         }
         say!("{}", list_of(&own, results, wide));
+        if own.iter().any(|m| works_in_chunks(&m.version)) {
+            say!("{CHUNKS_ARE_NOT_COUNTED}");
+        }
     }
 }
 
+/// Why some have no TFLOP/s.
+pub(crate) const CHUNKS_ARE_NOT_COUNTED: &str = "TFLOP/s and roofline count all pairs of positions; what works in chunks needs fewer, and has none.";
+
 fn list_of(own: &[&Measurement], all: &[Measurement], wide: bool) -> Table {
     type Value<'v> = Box<dyn Fn(&Measurement) -> String + 'v>;
+    let counted =
+        |m: &Measurement, value: Option<f64>| value.filter(|_| !works_in_chunks(&m.version));
     let mut columns: Vec<(&str, Value<'_>)> = vec![
         (">µs", Box::new(|m| format!("{:.1}", m.median_us))),
         (">in a graph", Box::new(|m| format_or_dash(m.replay_us, |v| format!("{v:.1}")))),
-        (">TFLOP/s", Box::new(|m| format_or_dash(m.tflops, |v| format!("{v:.1}")))),
-        (">roofline", Box::new(|m| format_or_dash(m.roofline_percent, |v| format!("{v:.0} %")))),
+        (">TFLOP/s", Box::new(|m| format_or_dash(counted(m, m.tflops), |v| format!("{v:.1}")))),
+        (
+            ">roofline",
+            Box::new(|m| format_or_dash(counted(m, m.roofline_percent), |v| format!("{v:.0} %"))),
+        ),
         (">error", Box::new(|m| format_or_dash(m.relative_error, |v| format!("{v:.1e}")))),
     ];
     if wide {

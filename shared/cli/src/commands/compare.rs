@@ -9,12 +9,13 @@ use lab_device::{Arithmetic, DType, Device, DeviceKind, Facts, Mode};
 use lab_harness::Products;
 use lab_harness::roofline::Roofline;
 use lab_harness::{Comparison, Cost, Dims, Mistake, Posed, Problem, Version, suite};
+use lab_history::works_in_chunks;
 use lab_plots::Bar;
 use lab_records::record::Of;
 use serde_json::json;
 
 use crate::Common;
-use crate::commands::bench::{choose, copy_bandwidth};
+use crate::commands::bench::{CHUNKS_ARE_NOT_COUNTED, choose, copy_bandwidth};
 use crate::commands::measure::{self, Beside, Measured, Runs, time_counterpart};
 use crate::commands::run::check_room;
 use crate::failure::Failure;
@@ -451,6 +452,8 @@ fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'
         headings.extend(of_library.as_deref());
         headings.extend([">registers", ">spilled"]);
         let mut shown = list(&headings);
+        let is_counted = |r: &Row| !works_in_chunks(&r.name);
+        let in_chunks = !own.iter().all(|r| is_counted(r));
         for r in own {
             let mut cells = vec![
                 match r.of {
@@ -460,8 +463,14 @@ fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'
                 format!("{:.1e}", r.error),
                 r.median_us.map_or("wrong".into(), |t| format!("{t:.1}")),
                 text(r.median_us.map(|t| r.bytes / t * 1e-3), 0),
-                significant(r.median_us.filter(|_| r.flops > 0.0).map(|t| r.flops / t * 1e-6)),
-                r.roofline_percent(ceilings).map_or(String::new(), |v| format!("{v:.0} %")),
+                significant(
+                    r.median_us
+                        .filter(|_| is_counted(r) && r.flops > 0.0)
+                        .map(|t| r.flops / t * 1e-6),
+                ),
+                r.roofline_percent(ceilings)
+                    .filter(|_| is_counted(r))
+                    .map_or(String::new(), |v| format!("{v:.0} %")),
                 text(r.parent_ratio(rows), 2),
             ];
             if of_library.is_some() {
@@ -472,10 +481,13 @@ fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'
             shown.add_row(cells);
         }
         say!("{shown}");
+        if in_chunks {
+            say!("{CHUNKS_ARE_NOT_COUNTED}");
+        }
     }
     print_mistakes(rows);
     let mut told: Vec<Option<Arithmetic>> = Vec::new();
-    for row in rows.iter().filter(|r| r.of == Of::Version) {
+    for row in rows.iter().filter(|r| r.of == Of::Version && !works_in_chunks(&r.name)) {
         if told.contains(&row.arithmetic) {
             continue;
         }
@@ -520,8 +532,9 @@ fn print_counts(device: &Device, dtype: DType, rows: &[Row]) {
     }
     print_mistakes(rows);
     say!(
-        "No times: what the emulator takes says nothing about a GPU. Sectors (global memory) and \
-         wavefronts (shared memory) are counted: a model, not a measurement; `lab profile` has them by line."
+        "No times: what the emulator takes says nothing about a GPU. Sectors (32 bytes of global memory) and \
+         wavefronts (passes over shared memory) are counted: a model, not a measurement; × ideal: of the fewest for these \
+         requests. `lab profile` has them by line."
     );
     for r in rows.iter().filter(|r| r.of == Of::Host) {
         let Some(us) = r.median_us else { continue };

@@ -86,7 +86,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         say!("{}", json!({ "stage": name, "files": files, "registered": LINES.map(|l| l.0) }));
     } else {
         say!("stages/{name} is there, and registered in {}.\n", LINES.map(|l| l.0).join(", "));
-        say!("  cargo test -p {name}                    it passes; keep it so");
+        say!("  cargo test -p {name}          it passes; keep it so");
         say!("  cargo run -- check {name}     what the emulator says of it\n");
         say!("The kernel is stages/{name}/kernels/twice.cu, its harness src/lib.rs.");
     }

@@ -20,8 +20,9 @@ use crate::table::table;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// One stage, or a model with kernels of its own, such as lab-lstm, without the checks of the device layer; all where it is
-    /// left out
+    /// One stage, without the checks of the device layer; STAGE:VERSION, without those of several versions either; or a model with
+    /// kernels of its own, such as lab-lstm; all where it is left out
+    #[arg(value_name = "STAGE[:VERSION]")]
     stage: Option<String>,
     /// The problems of every version only, none of the longer checks
     #[arg(long)]
@@ -56,20 +57,22 @@ impl Arguments {
                 None => Ok(Vec::new()),
             };
         }
-        let stage = crate::stage(name)?;
+        let (of_stage, version) = name.split_once(':').unwrap_or((name, ""));
+        let stage = crate::stage(of_stage)?;
         for file in &self.source {
             if !stage.kernels.iter().any(|k| k.file == file) {
                 let known: Vec<_> = stage.kernels.iter().map(|k| k.file).collect();
                 return Err(Error::bad("--source", known.join(", "), format!("'{file}'")).into());
             }
         }
+        let all = if version.is_empty() { stage.versions.to_vec() } else { crate::named(name)? };
         // A version that does not tell its files may launch from any.
-        let wanted = |v: &&&'static dyn Version| {
+        let wanted = |v: &&'static dyn Version| {
             let own = v.sources();
             let named = |file: &String| own.iter().any(|s| s.file == file);
             self.source.is_empty() || own.is_empty() || self.source.iter().any(named)
         };
-        Ok(stage.versions.iter().filter(wanted).copied().collect())
+        Ok(all.into_iter().filter(wanted).collect())
     }
 
     /// The checks beside the problems, each under its name: those of a version first, which are
@@ -81,6 +84,10 @@ impl Arguments {
         let named = |name: &str| self.check.iter().any(|part| name.contains(part));
         let fits = |name: &str, tier: Tier| {
             !(self.small && tier == Tier::Large) && (self.check.is_empty() || named(name))
+        };
+        let is_touched = |check: &&Check| {
+            let apart = |file: &String| check.apart_from.contains(&file.as_str());
+            self.source.is_empty() || !self.source.iter().all(apart)
         };
         let wanted = |suite: &Suite| {
             self.stage.as_deref().is_none_or(|s| s == suite.stage || s == suite.name)
@@ -108,7 +115,7 @@ impl Arguments {
             let stage = crate::STAGES.iter().find(|stage| stage.name == part.name);
             let stage = stage.filter(|_| fits(suite::KERNELS_LOAD, Tier::Short));
             all.extend(stage.map(|&stage| (part.name.to_owned(), Work::Loading(stage))));
-            let checks = part.checks.iter().filter(|c| fits(c.name, c.tier));
+            let checks = part.checks.iter().filter(|c| fits(c.name, c.tier)).filter(is_touched);
             all.extend(checks.map(|&c| (part.name.to_owned(), Work::Whole(c))));
         }
         if all.is_empty() && !self.check.is_empty() {

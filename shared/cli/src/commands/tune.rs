@@ -6,6 +6,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::{Dims, Error, Posed, Problem, Tiling, Version, timing};
+use lab_history::works_in_chunks;
 use lab_records::tuned::{FORMAT, Trial, Tuned};
 use rayon::prelude::*;
 use serde_json::json;
@@ -357,6 +358,8 @@ fn print_tried(device: &Device, dtype: DType, tried: &Tried) {
         ">spilled, bytes",
     ]);
     let in_use = tried.median(&tried.in_use);
+    let in_chunks = works_in_chunks(&tried.version.info().full_name());
+    let counted = (!in_chunks).then_some(tried.flops);
     let mut not = Vec::new();
     for (tiling, outcome) in &tried.outcomes {
         let mark = if *tiling == tried.in_use { " (in use)" } else { "" };
@@ -367,7 +370,7 @@ fn print_tried(device: &Device, dtype: DType, tried: &Tried) {
                 rows.add_row([
                     format!("{tiling}{mark}"),
                     format!("{us:.1}"),
-                    format!("{:.2}", tried.flops / us * 1e-6),
+                    counted.map_or(String::new(), |flops| format!("{:.2}", flops / us * 1e-6)),
                     in_use.map_or(String::new(), |t| format!("{:.1}", 100.0 * t / us)),
                     format!("{error:.1e}"),
                     usage.map_or(String::new(), |u| u.0.to_string()),

@@ -408,7 +408,15 @@ fn parts_of_a_suite() {
         &["--source: expected kernels/v0_naive.cu, ", "got 'kernels/v9.cu'"],
     );
     refused(lab().args(["selftest", "matmul", "--check", "nothing"]), 2, &["--check", "'nothing'"]);
-    refused(lab().args(["selftest", "--source", "kernels/v0_naive.cu"]), 2, &["<STAGE>"]);
+    refused(lab().args(["selftest", "--source", "kernels/v0_naive.cu"]), 2, &["STAGE"]);
+    refused(lab().args(["selftest", "matmul:v0"]), 2, &["version of matmul: expected v0_naive"]);
+    // One version, without what is about several; and a file of which the checks of others launch nothing.
+    let one = &["matmul:v0_naive", "--check", "a_batch_has"][..];
+    let file = &["matmul", "--source", "kernels/v0_naive.cu", "--check", "_is_right"][..];
+    let output = lab().arg("selftest").args(one).arg("--json").output().unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&said["passed"], &said["devices"][0]["checks"]), (&true.into(), &1.into()));
+    refused(lab().arg("selftest").args(file), 2, &["--check"]);
 }
 
 #[test]

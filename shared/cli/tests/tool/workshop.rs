@@ -89,7 +89,7 @@ fn an_exercise_is_begun_judged_and_solved() {
     std::fs::write(&file, given.replace("[TILE][TILE];", "[TILE][TILE + 1];")).unwrap();
     let (code, text) = said(&mut exercise());
     assert!(code == 0 && text.contains("Solved."), "{text}");
-    assert!(text.contains("solved; next: sum-conflicts"), "{text}");
+    assert!(text.contains("solved; next: tile-barriers"), "{text}");
     let state = || listed(root)["exercises"][0]["state"].clone();
     assert_eq!(state(), "solved");
 
@@ -162,7 +162,7 @@ fn the_list_says_what_is_solved_and_what_is_begun() {
     let progress = root.join("exercises/progress.json");
     std::fs::write(&progress, r#"{"solved": ["transpose-conflicts", "was-one-once"]}"#).unwrap();
     let (code, text) = list();
-    assert!(code == 0 && text.contains(&format!("1 of {all} solved; next: sum-conflicts\n")));
+    assert!(code == 0 && text.contains(&format!("1 of {all} solved; next: tile-barriers\n")));
     let row = |name: &str| text.lines().find(|l| l.starts_with(&format!(" {name} "))).unwrap();
     let state = |name: &str| row(name).split_whitespace().nth(2).unwrap().to_owned();
     assert_eq!(
@@ -172,7 +172,7 @@ fn the_list_says_what_is_solved_and_what_is_begun() {
     assert_eq!(state("two-maxima"), "softmax_online", "the task: {text}");
     let (_, narrow) = said(lab(root).env("COLUMNS", "80").arg("exercise"));
     assert!(narrow.lines().count() <= all + 4, "a line each: {narrow}");
-    assert_eq!(listed(root)["next"], "sum-conflicts");
+    assert_eq!(listed(root)["next"], "tile-barriers");
 
     for corrupt in ["", "{", "[]", r#"{"solved": 1}"#, r#"{"solved": [], "more": 1}"#] {
         std::fs::write(&progress, corrupt).unwrap();

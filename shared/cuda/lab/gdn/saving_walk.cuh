@@ -37,6 +37,7 @@ __device__ __forceinline__ void walk_ahead(Places<T, KEY>& places, const Head<T>
         }
         async_commit();
     };
+    if (chunks == 0) return;  // a sequence of nothing
     copy_weights(places.weights, head, chunk_of(0));
     ask(0);
     for (int n = 0; n < chunks; ++n) {
@@ -54,15 +55,15 @@ __device__ __forceinline__ void walk_ahead(Places<T, KEY>& places, const Head<T>
 }
 // ANCHOR_END: places
 
-// Where a head's states go, one a chunk, and its rows of values, all transposed and rounded: [chunks][dhhv][dhqk] and
-// [chunks][dhhv][CHUNK]. So the next launch's products find neighbours along V in rows.
+// Where states go, one a chunk, and rows of values, all transposed and rounded: [chunks][dhhv][dhqk] and [chunks][dhhv][CHUNK],
+// from the `first` of all heads' chunks on. So the next launch's products find neighbours along V in rows.
 template <class T> struct Saved {
     T *states, *values;
     int dhqk, dhhv, row;  // row: the warp's first
 
-    __device__ __forceinline__ Saved(T* states, T* values, long long head, int chunks, int dhqk, int dhhv, int value)
-        : states(states + head * chunks * dhhv * dhqk), values(values + head * chunks * dhhv * CHUNK), dhqk(dhqk),
-          dhhv(dhhv), row(value + threadIdx.x / 32 * 16) {}
+    __device__ __forceinline__ Saved(T* states, T* values, long long first, int dhqk, int dhhv, int value)
+        : states(states + first * dhhv * dhqk), values(values + first * dhhv * CHUNK), dhqk(dhqk), dhhv(dhhv),
+          row(value + threadIdx.x / 32 * 16) {}
 
     template <int N> __device__ __forceinline__ void state(const float (&of)[N], int chunk) const {
         if (row >= dhhv) return;

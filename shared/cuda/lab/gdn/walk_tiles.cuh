@@ -5,6 +5,7 @@
 #pragma once
 #include "lab/gdn/decays.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
+#include "lab/vlstm/sequence.cuh"
 #include "lab/vlstm/warp_tiles.cuh"
 
 namespace lab {
@@ -165,21 +166,20 @@ __device__ __forceinline__ void store_rows(const float (&out)[CHUNK / 2], P& pla
     }
 }
 
-// Of a block: its head's tensors, from its columns on.
+// Of a block: its head's tensors, from its columns on; of packed sequences, from its own sequence on. A head has room for `chunks`.
 template <class T>
-__device__ __forceinline__ Head<T> own_head(const T* q, const T* k, const T* v, T* h, const T* inverse, const T* pairs,
-                                            const Decays* decays, int chunks, int S, int dhqk, int dhhv, int group,
+__device__ __forceinline__ Head<T> own_head(const Sequence& own, const T* q, const T* k, const T* v, T* h, const T* inverse,
+                                            const T* pairs, const Decays* decays, int chunks, int dhqk, int dhhv, int group,
                                             int slices) {
-    long long head = blockIdx.x / slices, keys = head / group * S * dhqk, values = head * S * dhhv;
-    long long cells = head * chunks * CHUNK * CHUNK;
-    int rows = chunks * CHUNK, value = blockIdx.x % slices * VALUE;
-    return {{q + keys, S, dhqk},
-            {k + keys, S, dhqk},
-            {v + values, S, dhhv},
-            {inverse + cells, rows, CHUNK},
-            {pairs + cells, rows, CHUNK},
-            {h + values, S, dhhv},
-            decays + head * chunks,
+    long long keys = own.shared_row(group) * dhqk, values = own.row() * dhhv, chunk = own.slot(CHUNK, chunks);
+    int rows = own.parts(CHUNK) * CHUNK, value = blockIdx.x % slices * VALUE;
+    return {{q + keys, own.length, dhqk},
+            {k + keys, own.length, dhqk},
+            {v + values, own.length, dhhv},
+            {inverse + chunk * CHUNK * CHUNK, rows, CHUNK},
+            {pairs + chunk * CHUNK * CHUNK, rows, CHUNK},
+            {h + values, own.length, dhhv},
+            decays + chunk,
             value};
 }
 

@@ -27,6 +27,13 @@ template <class T, int COLUMNS, int L> struct alignas(1024) Panels {
         for (int p = 0; p < COLUMNS / PANEL; ++p)
             tensor_load(panel[p], from, {c0 + p * PANEL, tile * L, head}, full);
     }
+
+    // The same of somebody who says where his boxes are, as Sequence does.
+    template <class Own>
+    __device__ __forceinline__ void load(const TensorMap& from, int c0, int tile, const Own& own, Mbarrier* full) {
+#pragma unroll
+        for (int p = 0; p < COLUMNS / PANEL; ++p) tensor_load(panel[p], from, own.box(c0 + p * PANEL, tile * L).at, full);
+    }
 };
 
 // One lane for its warp, which has done with a place.

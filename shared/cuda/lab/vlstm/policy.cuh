@@ -31,6 +31,11 @@ struct Exponential {
 struct Sigmoid : Exponential {
     static constexpr bool STABILISED = false;
     __device__ __forceinline__ static float log_weight(float i) { return log_sigmoid(i); }
+    // Weights are at most 1, so a gate that keeps less than f32's least normal number leaves nothing of the state before it, and dF is 0, but
+    // for what roundings leave. (With m a state may outweigh whatever is written behind a gate, however little that keeps.)
+    __device__ __forceinline__ static float gradient_of_kept(float f, float dF) {
+        return f < -87.33654f ? 0 : lab::gradient_of_kept(f, dF);
+    }
     __device__ __forceinline__ static float gradient_of_weight(const float* i, long long t, float dx) {
         return dx / (1 + expf(i[t]));
     }

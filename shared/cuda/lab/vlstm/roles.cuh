@@ -178,7 +178,7 @@ struct Walk {
     template <bool ALL>
     __device__ __forceinline__ Before bring(Scan& scan, const TensorMap& q, const TensorMap& k,
                                             const TensorMap& v, float log2_scale, float* m_out, bool stores,
-                                            Scan* second = nullptr) const {
+                                            Scan* second = nullptr, BothWeights left = {}) const {
         int warp = threadIdx.x / 32 % 4;
         Turn<PLACES> turn;
         Before behind = {};
@@ -192,7 +192,7 @@ struct Walk {
                     place.template load<ALL>(q, k, v, sequence, first, value, &places.full[turn.place], 0, sharing);
                 __syncwarp();  // no lane's gates are stored before its place is claimed
             };
-            behind = scan.template step<ALL>(place.gates, place.alpha, log2_scale, m_out, stores, first, claim);
+            behind = scan.template step<ALL>(place.gates, place.alpha, log2_scale, m_out, stores, first, claim, left);
             if constexpr (HEADS > 1)
                 second->template step<ALL, false>(place.more_gates, place.more_alpha, log2_scale, m_out, stores, first, [] {});
             fence_proxy_async_shared();  // wgmma reads α

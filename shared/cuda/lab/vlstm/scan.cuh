@@ -4,6 +4,7 @@
 #include "lab/reduce.cuh"
 #include "lab/vlstm/chunk.cuh"
 #include "lab/vlstm/policy.cuh"
+#include "lab/vlstm/weights.cuh"
 
 namespace lab {
 
@@ -96,10 +97,11 @@ template <int WARPS, class GATES = Exponential, class NORMALIZER = MaxExp> class
 
     // ANCHOR: step
     // The gates of the chunk that begins at `first`; its m to `m_out`, if it stores. Returns what is behind it. Calls
-    // claim() once the warps of all chunks before have called theirs, IN_ORDER. Who only adds to the state needs no rows.
+    // claim() once the warps of all chunks before have called theirs, IN_ORDER. Who only adds to the state needs no rows. Without m
+    // and N these are all that a backward pass needs: where `left` is a place, its weights go there.
     template <bool WITH_ROWS, bool IN_ORDER = true, class T, class Claim>
     __device__ __forceinline__ Before step(Gates& to, T* alpha, float log2_scale, float* m_out, bool stores, int first,
-                                           Claim claim) {
+                                           Claim claim, BothWeights left = {}) {
         int lane = threadIdx.x % 32;
         float input[2] = {GATES::log_weight(in[0]), GATES::log_weight(in[1])};
         double own[2] = {GATES::log_kept(forget[0]), GATES::log_kept(forget[1])};
@@ -121,6 +123,8 @@ template <int WARPS, class GATES = Exponential, class NORMALIZER = MaxExp> class
             named_barrier_arrive(FIRST_BARRIER + (warp_ + 1) % WARPS, 64);
         }
         float alpha_sum = 0;
+        constexpr bool LEAVES = WITH_ROWS && !GATES::STABILISED && !NORMALIZER::DIVIDES;
+        WeightsOfTwo two;
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
             int at = 2 * lane + n;
@@ -136,10 +140,17 @@ template <int WARPS, class GATES = Exponential, class NORMALIZER = MaxExp> class
                 to.beta[at] = exp2f(log2_scale) * power(M - R[n]);
                 if constexpr (NORMALIZER::DIVIDES) to.floor[at] = NORMALIZER::floor(m);
                 if (GATES::STABILISED && stores && first + at < S_) m_out[first + at] = m_of(m);
+                if constexpr (LEAVES) {
+                    two.A[n] = to.row[at], two.B[n] = to.column[at], two.a[n] = to.beta[at];
+                    two.alpha[n] = weight, two.rho[n] = 0;
+                    if (first + at >= S_) two.a[n] = 0;  // nothing reads the state there, and dh is 0
+                }
             }
         }
         if constexpr (is_f16<T>) alpha_sum = warp_reduce(alpha_sum, Add());
         if (lane == 0) to.gamma = power(M - last), to.alpha_sum = alpha_sum;
+        if constexpr (LEAVES)
+            if (stores && left.forward) left.template store<T>(two, first / CHUNK, first + CHUNK >= S_, power(M - last));
         return next;
     }
     // ANCHOR_END: step

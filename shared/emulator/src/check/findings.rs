@@ -836,7 +836,7 @@ pub(super) fn verb(kind: Kind) -> &'static str {
     }
 }
 
-pub(super) fn describe(kind: Kind, bytes: usize) -> String {
+pub(crate) fn describe(kind: Kind, bytes: usize) -> String {
     format!("{} of {bytes} bytes", verb(kind))
 }
 

@@ -303,17 +303,23 @@ impl LaunchCheck {
         Uses::default()
     }
 
-    /// What may not have ended when the next launch begins.
-    pub(crate) fn into_earlier(self) -> Earlier {
-        let last = Grid {
-            kernel: self.kernel,
+    /// What is left of the launch when it is over.
+    pub(crate) fn grid(&self) -> Grid {
+        Grid {
+            kernel: self.kernel.clone(),
             geometry: self.geometry,
-            generations: self.generations,
-            places: self.places.into_addresses(),
-            issuers: self.issuers,
+            generations: self.generations.clone(),
+            places: self.places.addresses().to_vec(),
+            issuers: self.issuers.clone(),
+            pointers: self.pointers.clone(),
             number: 0,
             outlasts_wait: false,
-        };
+        }
+    }
+
+    /// What may not have ended when the next launch begins.
+    pub(crate) fn into_earlier(self) -> Earlier {
+        let last = self.grid();
         self.earlier.then(last, self.waiting)
     }
 
@@ -501,17 +507,10 @@ impl LaunchCheck {
         }
     }
 
-    /// The parameter of this number.
-    fn parameter(&self, index: usize) -> String {
-        let names = self.module().names().parameters(self.kernel.function());
-        let name = names.get(index).filter(|n| !n.is_empty());
-        name.cloned().unwrap_or_else(|| format!("parameter {index}"))
-    }
-
     /// The parameters that are null.
     pub(super) fn null_parameters(&self) -> Vec<String> {
         let null = self.pointers.iter().filter(|p| p.1 == 0);
-        null.map(|p| self.parameter(p.0)).collect()
+        null.map(|p| self.kernel.parameter(p.0)).collect()
     }
 
     /// Of an address that is in no allocation, and far from the nearest, which begins at `nearest`: how far it is from what other
@@ -532,7 +531,7 @@ impl LaunchCheck {
         }
         others.sort_unstable_by_key(|other| other.0);
         let each = others.iter().take(2).map(|&(distance, side, index, _)| {
-            format!(" or {distance} bytes {side} of {}", self.parameter(index))
+            format!(" or {distance} bytes {side} of {}", self.kernel.parameter(index))
         });
         let all: String = each.collect();
         if all.is_empty() {
@@ -544,26 +543,6 @@ impl LaunchCheck {
 
     /// Global memory by the parameter that points to it.
     pub(super) fn name_in(&self, base: usize, len: usize, address: usize) -> String {
-        let found = self.pointers.iter().find(|p| (base..=base + len).contains(&p.1));
-        let Some(&(index, pointer)) = found else {
-            return format!("byte {} of an allocation of {len} bytes", address - base);
-        };
-        let name = self.parameter(index);
-        let dtype = self.kernel.parameters()[index].type_name.as_str();
-        let dtype = dtype.trim_start_matches("const ").trim_end_matches('*');
-        let size = match dtype {
-            "f64" | "i64" | "u64" => 8,
-            "f32" | "i32" | "u32" => 4,
-            "f16" | "bf16" | "i16" | "u16" => 2,
-            _ => 1,
-        };
-        let distance = address as isize - pointer as isize;
-        let elements = (len - (pointer - base)) / size as usize;
-        match (dtype, size) {
-            (_, 1) if dtype != "u8" && dtype != "i8" => {
-                format!("byte {distance} of {name} ({len} bytes)")
-            }
-            _ => format!("{name}[{}] ({dtype}, {elements} elements)", distance.div_euclid(size)),
-        }
+        grids::name_in(&self.kernel, &self.pointers, (base, len), address)
     }
 }

@@ -29,6 +29,7 @@ use crate::shadow::{Cell, GRANULE, Granule, INIT_ALL, Uses, bytes_mask};
 use crate::shared::{DYNAMIC_MARGIN, Extent, Located, SharedShadow};
 use crate::thread::Thread;
 
+pub(crate) use findings::describe;
 pub(crate) use launch::LaunchCheck;
 pub(crate) use messages::Part;
 

@@ -8,7 +8,7 @@ use lab_reference::vlstm::log_sigmoid;
 
 use super::{
     Cell, FORGET_GATE, FORWARD_INPUTS, INPUT_GATE, Named, STATE_INPUTS, Slots, WEIGHT, drawn,
-    group_of, of_inputs, sizes_of,
+    group_of, of_inputs, sizes_of, sizes_of_state,
 };
 use lab_harness::plan::Slot;
 use lab_harness::{
@@ -123,7 +123,7 @@ impl BackwardSlots {
         let of_gates = [add((of_gates[0], true)), add((of_gates[1], weight_wanted))];
         let last = if given { request.input(plan, "dCN") } else { plan.scratch(DType::F32, 1) };
         let first = if wanted {
-            plan.output("dC0", DType::F32, &[b, nh, dhqk, dhhv])
+            plan.output("dC0", DType::F32, &sizes_of_state(&request.dims))
         } else {
             plan.scratch(DType::F32, 1)
         };

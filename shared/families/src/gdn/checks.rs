@@ -93,8 +93,13 @@ fn assert_right(version: &dyn Version, device: &Device, inputs: &Tensors, what: 
 
 /// A state, or the gradient of one, by its name.
 pub(super) fn set_state(inputs: &mut Tensors, name: &str, step: f64) {
-    let [b, nh, dhqk] = [inputs["v"].shape[0], inputs["v"].shape[1], inputs["q"].shape[3]];
-    let shape = [b, nh, dhqk, inputs["v"].shape[3]];
+    set_state_of(inputs, name, step, inputs["v"].shape[0]);
+}
+
+/// The same of so many sequences.
+pub(super) fn set_state_of(inputs: &mut Tensors, name: &str, step: f64, sequences: usize) {
+    let [nh, dhqk] = [inputs["v"].shape[1], inputs["q"].shape[3]];
+    let shape = [sequences, nh, dhqk, inputs["v"].shape[3]];
     let values: Vec<f64> = (0..shape.iter().product()).map(|at| (step * at as f64).sin()).collect();
     inputs.insert(name.to_owned(), Tensor::rounded(DType::F32, &shape, &values));
 }

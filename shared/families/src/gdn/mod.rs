@@ -12,6 +12,8 @@
 mod backward;
 mod backward_checks;
 pub mod checks;
+mod packed;
+pub mod packed_checks;
 pub mod step;
 mod step_checks;
 mod step_problem;
@@ -22,6 +24,9 @@ use lab_reference::vlstm::log_sigmoid;
 
 pub use self::backward::*;
 use self::backward::{backward_magnitudes, backward_reference, drawn_backward};
+pub use self::packed::*;
+use self::packed::{of_nothing, with_lengths};
+use crate::packed::{PackedSlot, by_sequence, packed_slot};
 pub use crate::qkv::group_of;
 use lab_harness::compare::each;
 use lab_harness::plan::Slot;
@@ -32,28 +37,31 @@ use lab_harness::{
 };
 
 /// The family of the forward pass: q, k, v, g, beta → h.
-pub static FORWARD: Gated = Gated { backward: false, cell: Cell::Delta };
+pub static FORWARD: Gated = Gated { backward: false, cell: Cell::Delta, packed: false };
 
 /// The family of both passes: q, k, v, g, beta, dh → h, dq, dk, dv, dg, dbeta.
-pub static FORWARD_BACKWARD: Gated = Gated { backward: true, cell: Cell::Delta };
+pub static FORWARD_BACKWARD: Gated = Gated { backward: true, cell: Cell::Delta, packed: false };
 
 /// The family of linear attention's forward pass: q, k, v, g → h.
-pub static LINEAR_FORWARD: Gated = Gated { backward: false, cell: Cell::Decay };
+pub static LINEAR_FORWARD: Gated = Gated { backward: false, cell: Cell::Decay, packed: false };
 
 /// The family of both its passes: q, k, v, g, dh → h, dq, dk, dv, dg.
-pub static LINEAR_FORWARD_BACKWARD: Gated = Gated { backward: true, cell: Cell::Decay };
+pub static LINEAR_FORWARD_BACKWARD: Gated =
+    Gated { backward: true, cell: Cell::Decay, packed: false };
 
 /// The family of the same with sigmoid gates: q, k, v, i, f → h.
-pub static SIGMOID_FORWARD: Gated = Gated { backward: false, cell: Cell::Sigmoid };
+pub static SIGMOID_FORWARD: Gated = Gated { backward: false, cell: Cell::Sigmoid, packed: false };
 
 /// The family of both its passes: q, k, v, i, f, dh → h, dq, dk, dv, di, df.
-pub static SIGMOID_FORWARD_BACKWARD: Gated = Gated { backward: true, cell: Cell::Sigmoid };
+pub static SIGMOID_FORWARD_BACKWARD: Gated =
+    Gated { backward: true, cell: Cell::Sigmoid, packed: false };
 
-/// See [`FORWARD`], [`LINEAR_FORWARD`], [`SIGMOID_FORWARD`], and those of both passes.
+/// See [`FORWARD`], [`LINEAR_FORWARD`], [`SIGMOID_FORWARD`], those of both passes, and [`Gated::packed`] of each.
 #[derive(Debug)]
 pub struct Gated {
     backward: bool,
     cell: Cell,
+    packed: bool,
 }
 
 /// What says how much is kept, and how much is written.
@@ -168,9 +176,20 @@ pub fn sizes([b, nh, nkv, s, dhqk, dhhv]: [usize; 6]) -> Dims {
     Dims::new([("B", b), ("NH", nh), ("NKV", nkv), ("S", s), ("DHQK", dhqk), ("DHHV", dhhv)])
 }
 
-/// B, NH, NKV, S, DHQK, DHHV of a checked problem.
+/// B, NH, NKV, S, DHQK, DHHV of a checked problem's tensors: of packed sequences, those of the one that they make together.
 pub fn sizes_of(dims: &Dims) -> [usize; 6] {
-    ["B", "NH", "NKV", "S", "DHQK", "DHHV"].map(|name| dims.get(name))
+    let [b, s] = match packed_sequences(dims) {
+        Some(_) => [1, dims.get("T")],
+        None => ["B", "S"].map(|name| dims.get(name)),
+    };
+    let [nh, nkv, dhqk, dhhv] = ["NH", "NKV", "DHQK", "DHHV"].map(|name| dims.get(name));
+    [b, nh, nkv, s, dhqk, dhhv]
+}
+
+/// The axes of the states of a checked problem: those of B sequences, or of each packed one.
+fn sizes_of_state(dims: &Dims) -> [usize; 4] {
+    let [b, nh, _, _, dhqk, dhhv] = sizes_of(dims);
+    [packed_sequences(dims).unwrap_or(b), nh, dhqk, dhhv]
 }
 
 /// s of these options for heads of `dhqk` columns of q.
@@ -201,12 +220,14 @@ pub struct Slots {
     pub first: (Slot, bool),
     /// `CN`, and whether it is wanted.
     pub last: (Slot, bool),
+    /// Where packed sequences begin and end.
+    pub packed: PackedSlot,
 }
 
 impl Slots {
     /// Adds them to a plan.
     pub fn new(plan: &mut Plan, request: &Request<'_>) -> Self {
-        let [b, nh, _, s, dhqk, dhhv] = sizes_of(&request.dims);
+        let [b, nh, _, s, _, dhhv] = sizes_of(&request.dims);
         let [kept, written] = Cell::asked(request).gates();
         let [q, k, v, g] = request.inputs(plan, ["q", "k", "v", kept]);
         let beta = match request.has(written) {
@@ -217,24 +238,26 @@ impl Slots {
         let (given, wanted) = (request.has("C0"), request.text("last_state") == "yes");
         let first = if given { request.input(plan, "C0") } else { plan.scratch(DType::F32, 1) };
         let last = if wanted {
-            plan.output("CN", DType::F32, &[b, nh, dhqk, dhhv])
+            plan.output("CN", DType::F32, &sizes_of_state(&request.dims))
         } else {
             plan.scratch(DType::F32, 1)
         };
-        Self { q, k, v, g, beta, h, first: (first, given), last: (last, wanted) }
+        let packed = packed_slot(plan, request);
+        Self { q, k, v, g, beta, h, first: (first, given), last: (last, wanted), packed }
     }
 }
 
 impl Family for Gated {
     fn name(&self) -> &'static str {
-        match (self.cell, self.backward) {
-            (Cell::Delta, true) => "gdn_fwbw",
-            (Cell::Delta, false) => "gdn_fw",
-            (Cell::Decay, true) => "linear_fwbw",
-            (Cell::Decay, false) => "linear_fw",
-            (Cell::Sigmoid, true) => "sigmoid_fwbw",
-            (Cell::Sigmoid, false) => "sigmoid_fw",
-        }
+        let [alike, packed] = match (self.cell, self.backward) {
+            (Cell::Delta, true) => ["gdn_fwbw", "gdn_fwbw_packed"],
+            (Cell::Delta, false) => ["gdn_fw", "gdn_fw_packed"],
+            (Cell::Decay, true) => ["linear_fwbw", "linear_fwbw_packed"],
+            (Cell::Decay, false) => ["linear_fw", "linear_fw_packed"],
+            (Cell::Sigmoid, true) => ["sigmoid_fwbw", "sigmoid_fwbw_packed"],
+            (Cell::Sigmoid, false) => ["sigmoid_fw", "sigmoid_fw_packed"],
+        };
+        if self.packed { packed } else { alike }
     }
 
     fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
@@ -249,18 +272,26 @@ impl Family for Gated {
                 all.insert(name.to_owned(), Tensor::rounded(DType::F32, &shape, &gate));
             }
         }
-        all
+        if self.packed { with_lengths(all, problem) } else { all }
     }
 
     fn given_to_some(&self) -> &'static [Input] {
-        if self.backward { STATES_OF_BACKWARD } else { STATE_INPUTS }
+        match (self.packed, self.backward) {
+            (true, _) => &[], // each version takes them
+            (false, true) => STATES_OF_BACKWARD,
+            (false, false) => STATE_INPUTS,
+        }
     }
 
     fn reference(&self, info: &Info, inputs: &Tensors, options: &Options) -> Named {
-        if self.backward {
-            return backward_reference(info, inputs, options);
+        let of_one = |own: &Tensors| match self.backward {
+            true => backward_reference(info, own, options),
+            false => under(info, options, of_inputs(info, own, options, gdn::forward)),
+        };
+        if self.packed {
+            return by_sequence(inputs, of_one, |own| of_nothing(info, own, options));
         }
-        under(info, options, of_inputs(info, inputs, options, gdn::forward))
+        of_one(inputs)
     }
 
     fn magnitudes(
@@ -270,10 +301,18 @@ impl Family for Gated {
         options: &Options,
         _: &Reference,
     ) -> Magnitudes {
-        if self.backward {
-            return each(backward_magnitudes(info, inputs, options));
+        let of_one = |own: &Tensors| match self.backward {
+            true => backward_magnitudes(info, own, options),
+            false => under(info, options, of_inputs(info, own, options, gdn::magnitudes)),
+        };
+        if self.packed {
+            let absolute = |(name, values): (&'static str, Vec<f64>)| {
+                (name, values.into_iter().map(f64::abs).collect())
+            };
+            let of_none = |own: &Tensors| of_nothing(info, own, options).into_iter();
+            return each(by_sequence(inputs, of_one, |own| of_none(own).map(absolute).collect()));
         }
-        each(under(info, options, of_inputs(info, inputs, options, gdn::magnitudes)))
+        each(of_one(inputs))
     }
 
     /// Those of q and k, each with all of v that read it.
@@ -303,10 +342,13 @@ impl Family for Gated {
     }
 
     fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
-        bench_shapes(info, dtype)
+        if self.packed { vec![info.timed(dtype)] } else { bench_shapes(info, dtype) }
     }
 
     fn checks(&self) -> &'static [VersionCheck] {
+        if self.packed {
+            return if self.backward { packed_checks::BACKWARD } else { packed_checks::FORWARD };
+        }
         match (self.cell == Cell::Delta, self.backward) {
             (true, true) => backward_checks::CHECKS,
             (true, false) => checks::FORWARD,

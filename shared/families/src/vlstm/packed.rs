@@ -5,8 +5,6 @@
 //! `cu_seqlens[n + 1]`, and may have none. Each has a state of its own: C0, CN \[N, NH, DHQK, DHHV\], n0, nN \[N, NH, DHQK\],
 //! m0, mN \[N, NH\], and their gradients.
 
-use std::collections::BTreeMap;
-
 use lab_device::DType;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +15,7 @@ use super::{
     normalizer_grad, packed_checks, under,
 };
 pub use crate::packed::{PackedSlot, cu_seqlens, packed_sequences, packed_slot};
-use crate::packed::{alone, draw_lengths, sequences_of};
+use crate::packed::{by_sequence, draw_lengths};
 use crate::qkv;
 use lab_harness::compare::each;
 use lab_harness::suite::VersionCheck;
@@ -114,27 +112,7 @@ pub fn tensor_sizes(dims: &Dims) -> [usize; 5] {
 
 /// The reference of all, from that of each sequence alone.
 fn packed_reference(inputs: &Tensors, of_one: impl Fn(&Tensors) -> References) -> References {
-    let [nh, positions] = [inputs["q"].shape[1], inputs["q"].shape[2]];
-    let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
-    for (n, [from, to]) in sequences_of(inputs).into_iter().enumerate() {
-        let length = to - from;
-        let own = alone(inputs, n);
-        let outputs = if length > 0 { of_one(&own) } else { of_nothing(&own) };
-        for (name, values) in outputs {
-            let whole = all.entry(name).or_default();
-            if matches!(name, "CN" | "nN" | "mN" | "dC0" | "dn0") {
-                whole.extend(values);
-            } else if length > 0 {
-                let columns = values.len() / (nh * length);
-                whole.resize(nh * positions * columns, 0.0);
-                for head in 0..nh {
-                    whole[(head * positions + from) * columns..][..length * columns]
-                        .copy_from_slice(&values[head * length * columns..][..length * columns]);
-                }
-            }
-        }
-    }
-    all.into_iter().collect()
+    by_sequence(inputs, of_one, of_nothing)
 }
 
 /// Of a sequence without positions: its last state is its first one, and so are their gradients.

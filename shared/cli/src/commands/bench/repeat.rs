@@ -96,6 +96,7 @@ impl Repeat {
             Failure::Usage(format!("{}: command '{command}': {first}", path.display()))
         })?;
         match &lines {
+            None if given.dry_run => {} // which tells the command itself
             None => note!("lab bench {}", run.command.join(" ")),
             Some(_) => note!("it keeps no command: each version on the problems that it has of it"),
         }

@@ -12,6 +12,16 @@ use crate::failure::Failure;
 
 const FILE: &str = "progress.json";
 
+/// One of each idea, in the order of the book, whose page has it, too. Then come all others.
+const FIRST: [&str; 6] = [
+    "transpose-conflicts",
+    "tile-barriers",
+    "load-q-once",
+    "up-to-the-diagonal",
+    "a-maximum-that-grows",
+    "raise-the-flag",
+];
+
 /// The exercises that were solved. Those that are begun have a file.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,10 +89,11 @@ impl Progress {
         }
     }
 
-    /// The first that is not solved.
+    /// The first that is not solved, of [`FIRST`] and then of all.
     pub(super) fn next<'a>(&self, tasks: &'a [Task]) -> Option<&'a str> {
-        let mut names = tasks.iter().map(|t| t.exercise.name.as_str());
-        names.find(|name| !self.solved.contains(*name))
+        let names = || tasks.iter().map(|t| t.exercise.name.as_str());
+        let first = FIRST.iter().filter_map(|first| names().find(|name| name == first));
+        first.chain(names()).find(|name| !self.solved.contains(*name))
     }
 
     /// How many are solved, and what to do next.
@@ -93,5 +104,17 @@ impl Progress {
             Some(next) => format!("{solved} of {} solved; next: {next}", tasks.len()),
             None => format!("{solved} of {} solved", tasks.len()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FIRST;
+
+    #[test]
+    fn the_book_shows_the_first_path() {
+        let page = include_str!("../../../../../book/src/exercises.md");
+        let path = FIRST.map(|name| format!("`{name}`")).join(", ");
+        assert!(page.contains(&format!("A first path: {path}.")), "{path}");
     }
 }
