@@ -330,7 +330,9 @@ impl Watched {
         let meets = |c: &Copied| !c.is_read && c.start < end && start < c.end;
         let unread = self.copies.iter().filter(|(_, copy)| meets(copy));
         let found = unread.filter_map(|(number, _)| {
-            let mark = self.marks.values().find(|mark| mark.copy == *number)?;
+            // Where no kernel has written beside it, there is no line to look at.
+            let is_told = |mark: &&Mark| mark.copy == *number && mark.near.is_some();
+            let mark = self.marks.values().find(is_told)?;
             let (kernel, mut finding) = self.finding(mark.from, mark, None)?;
             finding.formal =
                 Some("in this run no read of what was copied is seen: perhaps nobody uses it");
