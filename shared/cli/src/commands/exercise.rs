@@ -625,7 +625,7 @@ impl Outcome {
 
     /// Tells a reader, and how the command ends.
     fn tell(&self, common: &Common, task: &Task, progress: &str) -> Result<(), Failure> {
-        let Exercise { name, task: what, file, .. } = &task.exercise;
+        let Exercise { name, task: what, .. } = &task.exercise;
         if common.json {
             say!("{}", self.as_json());
         } else {
@@ -656,7 +656,7 @@ impl Outcome {
                 );
             }
             if self.is_solved() {
-                say!("\nSolved. Ours is stages/{}/{file}.", task.stage.name);
+                say!("\nSolved. Ours is {}.", task.exercise.path(&task.sources));
                 say!("{progress}");
             } else {
                 say!("\nWhere to look: {} exercise {name} --hint", own::shell());
