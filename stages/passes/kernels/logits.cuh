@@ -42,56 +42,35 @@ template <class T, bool CAPPED> struct Cap {
         return are_small(cells) ? x + x * w * LN2 * series(w) : tangent(x);
     }
 
-    // The largest of halves as they lie in memory, twice in a word: without its sign a half is the larger, the larger its bits
-    // are, and a NaN is larger than any bound.
-    __device__ __forceinline__ static unsigned largest_of(const Raw<T>& raw) {
-        unsigned words[4];
+    // The same of halves as they lie in memory: without its sign a half is the larger, the larger its bits are. A NaN is not small.
+    __device__ __forceinline__ bool are_small(const Raw<T>& raw) const {
+        unsigned words[4], half = __float_as_uint(0.5f * cap) >> 16;
+        if constexpr (is_f16<T>) half = __half_as_ushort(__float2half(0.5f * cap));
+        half *= 0x10001;  // in both halves of a word
         memcpy(words, &raw.bytes, 16);
         unsigned largest = words[0] & 0x7fff7fff;
 #pragma unroll
         for (int i = 1; i < 4; ++i) largest = larger_u16_pair(largest, words[i] & 0x7fff7fff);
-        return largest;
-    }
-    __device__ __forceinline__ static bool are_within(unsigned largest, float bound) {
-        unsigned bits = __float_as_uint(bound) >> 16;
-        if constexpr (is_f16<T>) bits = __half_as_ushort(__float2half(bound));
-        bits *= 0x10001;  // in both halves of a word
-        return larger_u16_pair(largest, bits) == bits;
-    }
-    // tanh(y) / y where |y| is at most 1, off by 7e-8 of itself. Logits of words that never come are often beyond half of the cap.
-    __device__ __forceinline__ static float tangent_over(float w) {
-        constexpr float OF_Y[7] = {-0.33333296f,  0.13332345f,  -0.0538798f,   0.021486655f,
-                                   -0.007946103f, 0.002301362f, -0.00035845130f};
-        float sum = OF_Y[6];
-#pragma unroll
-        for (int k = 5; k >= 0; --k) sum = fmaf(sum, w, OF_Y[k]);
-        return fmaf(sum, w, 1.0f);
+        return larger_u16_pair(largest, half) == half;
     }
     // e_i = exp(z_i) (1 − (z_i / cap)²) of a pack, and Σ exp z_i on top of `sum`: no exponent is beyond 40 log₂ e.
     template <int N> __device__ __forceinline__ void weigh(float (&e)[N], const Raw<T>& raw, float& sum) const {
         float x[N];
         cells_of(x, raw);
-        unsigned largest = largest_of(raw);
-        weigh(e, x, are_within(largest, 0.5f * cap), are_within(largest, cap), sum);
+        weigh(e, x, are_small(raw), sum);
     }
     __device__ __forceinline__ void weigh(float (&e)[1], float x, float& sum) const {
         float cells[1] = {x};
-        weigh(e, cells, are_small(cells), fabsf(x) <= cap, sum);
+        weigh(e, cells, are_small(cells), sum);
     }
     template <int N>
-    __device__ __forceinline__ void weigh(float (&e)[N], const float (&x)[N], bool is_small, bool is_within, float& sum) const {
+    __device__ __forceinline__ void weigh(float (&e)[N], const float (&x)[N], bool is_small, float& sum) const {
         float z[N];  // times log₂ e
         if (is_small) {
 #pragma unroll
             for (int i = 0; i < N; ++i) {
                 float w = x[i] * x[i];
                 z[i] = x[i] * fmaf(w, series(w), LOG2E);
-            }
-        } else if (is_within) {
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                float y = x[i] * inverse;
-                z[i] = x[i] * (LOG2E * tangent_over(y * y));
             }
         } else {
 #pragma unroll
