@@ -61,10 +61,10 @@ def gated_delta_rule(
         use_qk_l2norm_in_kernel: whether q and k are first divided by their lengths, sqrt(sum of squares + 1e-6). PyTorch does it.
         cu_seqlens: where sequences of unlike lengths begin that are packed one behind the other, int32 or int64 (N + 1,),
             from 0, not falling, to T: sequence n has the positions from `cu_seqlens[n]` to `cu_seqlens[n + 1]`, and may have none. B
-            is 1 then, and states have N in its place. On the CPU a wrong one is a ValueError; on CUDA nothing waits for the device,
-            where the kernels that run before these stop with a device-side assertion. K is at most 128, and the GPU one of compute
-            capability 9.0 (H100). In float32 and float64 each sequence is a call of its own, before which the host waits for the
-            device, and which no compiler takes.
+            is 1 then, and states have N in its place. On the CPU a wrong one is a ValueError; on CUDA the
+            host does not wait, and a check on the device ends the program by a device-side assertion. K is at most 128, and the GPU
+            one of compute capability 9.0 (H100). In float32 and float64 each sequence is a call of its own: the host first waits
+            for the device to read the lengths, and torch.compile cannot trace that.
         head_first: whether tensors have heads before positions, (B, H, T, K), (B, HV, T, V) and (B, HV, T).
         use_gate_in_kernel, A_log, dt_bias: whether g is -exp(A_log) softplus(g + dt_bias), of vectors (HV,); a bias of None is 0.
             PyTorch does it, and what the next two lines say.
@@ -78,7 +78,7 @@ def gated_delta_rule(
 
     Raises:
         TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that no version
-        takes; NotImplementedError: it is differentiated twice.
+        takes; NotImplementedError: if it is differentiated twice.
     """
     _check(q, k, v, g, beta, initial_state, cu_seqlens, head_first, state_v_first)
     scale = _checked_scale(scale, version)

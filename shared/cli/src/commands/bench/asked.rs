@@ -136,11 +136,11 @@ mod tests {
         // A whole one that is not: of all that take it, and of none but those.
         assert_eq!(
             problems("B=1,NH=16,S=65536,DHQK=128,DHHV=256"),
-            Some(vec![1, 1, 1, 0, 1, 0, 0])
+            Some(vec![1, 1, 1, 0, 1, 0, 0, 0, 0])
         );
         assert_eq!(
             problems("B=1,NH=16,S=65536,DHQK=192,DHHV=256"),
-            Some(vec![0, 0, 0, 0, 1, 0, 0])
+            Some(vec![0, 0, 0, 0, 1, 0, 0, 0, 0])
         );
         // Not a whole one; one that nobody takes.
         assert_eq!(problems("S=65536"), None);
