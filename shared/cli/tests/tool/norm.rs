@@ -57,6 +57,11 @@ fn least_seen(family: &str, dtype: &str) -> f64 {
     match (family.trim_end_matches("_packed"), dtype) {
         // The beginning of each sequence cancels, and these have more of them.
         ("attention_fwbw", "bf16") if family.ends_with("_packed") => 0.75,
+        // Longer sequences, of which more is small beside its state's whole column.
+        ("gdn_fw", "bf16") if family.ends_with("_packed") => 0.65,
+        ("linear_fwbw" | "sigmoid_fwbw", "bf16") if family.ends_with("_packed") => 0.75,
+        ("linear_fw" | "sigmoid_fw", "bf16") if family.ends_with("_packed") => 0.8,
+        ("gdn_fw", "f16") if family.ends_with("_packed") => 0.9,
         ("vlstm_fwbw" | "linear_fwbw" | "sigmoid_fwbw", "bf16") => 0.8,
         ("vlstm_fwbw" | "sigmoid_fwbw", "f16") => 0.92,
         ("attention_fwbw", "bf16") => 0.8,
