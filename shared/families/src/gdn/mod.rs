@@ -56,7 +56,7 @@ pub static SIGMOID_FORWARD: Gated = Gated { backward: false, cell: Cell::Sigmoid
 pub static SIGMOID_FORWARD_BACKWARD: Gated =
     Gated { backward: true, cell: Cell::Sigmoid, packed: false };
 
-/// See [`FORWARD`], [`LINEAR_FORWARD`], [`SIGMOID_FORWARD`], those of both passes, and [`Gated::packed`] of each.
+/// See [`FORWARD`], [`LINEAR_FORWARD`], [`SIGMOID_FORWARD`], those of both passes, and each of packed sequences.
 #[derive(Debug)]
 pub struct Gated {
     backward: bool,
