@@ -217,13 +217,16 @@ fn gates_and_up_are_one_launch(device: &Device) {
     }
 }
 
-/// As if a norm stood before the product; with several tiles a block, and gates.
+/// As if a norm stood before the product; with several tiles a block, gates, and rows longer than a block brings at a time.
 fn rows_are_normed_on_the_way(device: &Device) {
     for way in ways(device).into_iter().filter(|way| way.0.norms()) {
         let (_, dtype, int8) = way;
-        for ([rows, n, k], gated) in
-            [([1, 40, 64], false), ([5, 1500, 80], false), ([8, 24, 2064], true)]
-        {
+        for ([rows, n, k], gated) in [
+            ([1, 40, 64], false),
+            ([5, 1500, 80], false),
+            ([8, 24, 2064], true),
+            ([2, 20, 8208], false),
+        ] {
             let rows = rows.min(way.0.most_rows());
             let of_weight = if gated { 2 * n } else { n };
             let (mut inputs, w) = operands(dtype, int8, [rows, of_weight, k]);
