@@ -44,6 +44,8 @@ pub(crate) struct Cuda {
     modules: Mutex<Vec<sys::CUmodule>>,
     /// Whether there was ever a stream but the device's own: then reads and frees wait for all.
     streams: AtomicBool,
+    /// Whether work is queued that waits for what never comes: nothing that waits for it is called any more.
+    given_up: AtomicBool,
 }
 
 // SAFETY: the driver's handles may be used from any thread in which the context is current, which
@@ -129,6 +131,7 @@ impl Cuda {
             flush: Mutex::new(None),
             modules: Mutex::new(Vec::new()),
             streams: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
         })
     }
 
@@ -137,7 +140,16 @@ impl Cuda {
         self.stream.cast()
     }
 
+    /// Lets all calls fail from now on: those that wait for queued work would do so for ever, as those do that free memory.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
     pub(crate) fn enter(&self) -> Result<(), Error> {
+        if self.given_up.load(Ordering::Acquire) {
+            let message = "the GPU waits for a rank that has failed".to_owned();
+            return Err(Error::Driver { call: "cuCtxSetCurrent", message });
+        }
         // SAFETY: the context lives as long as this device.
         unsafe { result::ctx::set_current(self.context) }.map_err(driver("cuCtxSetCurrent"))
     }
@@ -153,6 +165,11 @@ impl Cuda {
         if !self.streams.load(Ordering::Relaxed) {
             return Ok(());
         }
+        self.finish_all()
+    }
+
+    /// Waits for all that is queued on the device.
+    pub(crate) fn finish_all(&self) -> Result<(), Error> {
         self.enter()?;
         result::ctx::synchronize().map_err(driver("cuCtxSynchronize"))
     }
@@ -739,6 +756,17 @@ impl Cuda {
     ) -> Result<(), Error> {
         self.enter()?;
         mark.0.hold(self.queue(on))
+    }
+
+    /// Whether all is done that a mark stands behind.
+    pub(crate) fn has_passed(&self, mark: &RawMark) -> Result<bool, Error> {
+        self.enter()?;
+        // SAFETY: the event is alive, and was recorded.
+        match unsafe { result::event::query(mark.0.0) } {
+            Ok(()) => Ok(true),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(driver("cuEventQuery")(error)),
+        }
     }
 
     pub(crate) fn drop_stream(&self, stream: &RawStream) {

@@ -54,7 +54,7 @@ pub mod toolkit;
 
 pub use argument::{Arg, ArgKind};
 pub use buffer::Buffer;
-pub use communicator::{Call, Collective, Communicator, Watch};
+pub use communicator::{Call, Collective, Communicator, Watch, has_given_up};
 pub use device::{Device, DeviceKind, Facts, Memory, Selector};
 pub use element::{DType, Element, ElementType};
 pub use emulated::Mode;

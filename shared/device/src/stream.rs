@@ -165,6 +165,17 @@ impl Mark {
         self.with(on, crate::cuda::Cuda::wait_for_mark)
     }
 
+    /// Whether all is done that was before it when it was set.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn has_passed(&self) -> Result<bool, Error> {
+        match (&*self.device.inner, &self.raw) {
+            (Inner::Cuda(cuda), Some(raw)) => cuda.has_passed(raw),
+            _ => Ok(true),
+        }
+    }
+
     fn with(
         &self,
         on: Option<&Stream>,

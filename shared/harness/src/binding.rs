@@ -279,7 +279,7 @@ impl<'a> Binder<'a> {
         let mut uses_own_queue = !is_lent && workspace.is_some();
         let mut dying = vec![Vec::new(); plan.len()];
         let poisons = matches!(device.mode(), Some(Mode::Checked | Mode::Counted));
-        let lives = plan.lives();
+        let (lives, shared) = (plan.lives(), plan.shared_slots());
         for (index, facts) in plan.slots().iter().enumerate() {
             let lent = match (sources.remove(&index), &workspace) {
                 (Some(Source::Lent(lent)), _) => lent,
@@ -302,7 +302,10 @@ impl<'a> Binder<'a> {
                     if poisons && facts.is_shared() && lives[index].end > 0 {
                         dying[lives[index].end - 1].push(index);
                     }
-                    let buffer = device.raw_buffer(facts.bytes())?;
+                    let buffer = match shared.get(&index) {
+                        Some(communicator) => communicator.shared_buffer(facts.bytes())?,
+                        None => device.raw_buffer(facts.bytes())?,
+                    };
                     // SAFETY: it was made just now.
                     unsafe {
                         match source {

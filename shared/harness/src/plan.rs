@@ -1082,6 +1082,7 @@ impl Plan {
             }
             let count = match collective {
                 Collective::ReduceScatter => to.len,
+                Collective::AllToAll => from.len / world,
                 _ => from.len,
             };
             let [reads, writes] = collective.elements(count, world);
@@ -1117,6 +1118,7 @@ impl Plan {
             let in_place = match collective {
                 Collective::AllGather => *from == own(to),
                 Collective::ReduceScatter => *to == own(from),
+                Collective::AllToAll => false,
                 _ => from == to,
             };
             let in_itself = !in_place && uses[n][0].meets(&uses[n][1]);
@@ -1287,6 +1289,20 @@ impl Plan {
             Step::Launch { .. } | Step::Zero(_) | Step::Copy { .. } => Vec::new(),
         };
         self.steps.iter().flat_map(of).collect()
+    }
+
+    /// Slots that copy engines of all ranks reach: of collectives that they make, in the order of the slots.
+    pub(crate) fn shared_slots(&self) -> BTreeMap<usize, Arc<Communicator>> {
+        let mut shared = BTreeMap::new();
+        for step in &self.steps {
+            let Step::Together { communicator, calls } = step else { continue };
+            for (call, from, to) in calls.iter().filter(|_| communicator.copies().is_ok()) {
+                if matches!(call.collective, Collective::AllGather | Collective::AllToAll) {
+                    shared.extend([from, to].map(|slot| (slot.index, Arc::clone(communicator))));
+                }
+            }
+        }
+        shared
     }
 
     /// Of its collectives, if there are any.

@@ -288,14 +288,16 @@ fn slots_that_no_collective_takes_are_refused() {
             let error = plan.together(ranks, collective, pairs).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         };
-        use Collective::{AllGather, AllReduce, ReduceScatter};
+        use Collective::{AllGather, AllReduce, AllToAll, ReduceScatter};
         refused(AllReduce, &[(x, x)], "expected a slot to write to, got the input 'x'");
         refused(AllReduce, &[(x, halves)], "expected f32, got bf16");
         refused(AllReduce, &[(records, records)], "expected numbers, got pair");
         refused(AllReduce, &[(x, out)], "expected 96 elements into 96, got 96 into 192");
         refused(AllGather, &[(x, out.part(0, N))], "expected 96 elements into 192, got 96 into 96");
         refused(ReduceScatter, &[(x, out)], "expected 384 elements into 192");
+        refused(AllToAll, &[(x, out)], "expected 96 elements into 96, got 96 into 192");
         let apart = "expected memory that lies apart";
+        refused(AllToAll, &[(out, out)], apart);
         refused(AllReduce, &[(out.part(0, 8), out.part(4, 8))], apart);
         refused(
             AllReduce,

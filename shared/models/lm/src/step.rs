@@ -146,6 +146,18 @@ impl Shard {
         Tensor { dtype, shape: vec![self.len()], bytes }
     }
 
+    /// Of what the ranks have sent for this one's part, the sums, as the optimizer makes them.
+    fn sum_of_ranks(self, received: &[f64]) -> Vec<f32> {
+        let pieces = received.chunks(self.each * self.world);
+        let sums = pieces.flat_map(|piece| {
+            (0..self.each).map(|n| {
+                let of_ranks = piece[n..].iter().step_by(self.each);
+                of_ranks.map(|g| *g as f32).reduce(|sum, g| sum + g).unwrap_or_default()
+            })
+        });
+        sums.collect()
+    }
+
     /// Adds what gives all ranks all of an arena, of which each has its part: of piece `n` that of `part_of(n)`.
     fn add_gather(
         self,
@@ -186,8 +198,11 @@ const MOMENTS: [&str; 2] = ["first", "second"];
 struct Slots {
     of_epoch: EpochSlots,
     masters: Slot,
-    /// The sums over all ranks: of gradients that are rounded for them, in a slot of their own; of shards, this rank's part alone.
+    /// The sums over all ranks: of gradients that are rounded for them, in a slot of their own; of shards, this rank's part alone. Where
+    /// ranks send each other their gradients, those of all ranks for this rank's part, not summed.
     gradients: Slot,
+    /// Whether they are that.
+    unsummed: bool,
     /// Their type.
     sums: DType,
     moments: [Slot; 2],
@@ -388,6 +403,8 @@ fn plan(
     let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
     let shards = ranks.filter(|ranks| ranks.shard_optimizer);
     let shard = shards.map(|ranks| Shard::of_ranks(parameters.len(), ranks));
+    // Each rank gets others' gradients for its part, and the optimizer adds them up.
+    let by_copies = shards.is_some_and(|ranks| ranks.communicator.copies().is_ok());
     let sums = ranks.map(|ranks| ranks.sums).unwrap_or_default();
     let ranks = ranks.map(|ranks| &ranks.communicator);
     let (rank, world) = ranks.map_or((0, 1), |ranks| (ranks.rank(), ranks.world()));
@@ -418,6 +435,7 @@ fn plan(
         DType::F32 => gradients,
         dtype => zeros("rounded gradients", dtype, all),
     };
+    let received = if by_copies { zeros("received gradients", sums.dtype, all) } else { summed };
     let moments = MOMENTS.map(|name| zeros(name, DType::F32, own));
     let has_copy = dtype != DType::F32;
     let masters = plan.state(MASTERS, DType::F32, &[if has_copy { own } else { all }]);
@@ -507,8 +525,13 @@ fn plan(
             // The sum of one is made while the next is rounded.
             for &n in &numbers {
                 round(plan, shard.piece(n, gradients))?;
-                let pair = (shard.piece(n, summed), shard.own(n, summed));
-                plan.together(ranks, Collective::ReduceScatter, &[pair])?;
+                let whole = shard.piece(n, summed);
+                let (collective, to) = if by_copies {
+                    (Collective::AllToAll, shard.piece(n, received))
+                } else {
+                    (Collective::ReduceScatter, shard.own(n, summed))
+                };
+                plan.together(ranks, collective, &[(whole, to)])?;
             }
             summed_pieces.push(numbers);
             Ok(())
@@ -532,6 +555,7 @@ fn plan(
         copy,
         g: summed,
         gradient: sums.dtype,
+        ranks: 1,
         m: moments[0],
         v: moments[1],
         rates,
@@ -546,7 +570,8 @@ fn plan(
             decayed: shard.decayed(n, parameters.decayed()),
             p: if has_copy { shard.part(n, masters) } else { shard.own(n, masters) },
             copy: copy.map(|copy| shard.own(n, copy)),
-            g: shard.own(n, summed),
+            g: if by_copies { shard.piece(n, received) } else { shard.own(n, summed) },
+            ranks: if by_copies { world } else { 1 },
             m: shard.part(n, moments[0]),
             v: shard.part(n, moments[1]),
             ..adamw
@@ -572,7 +597,8 @@ fn plan(
         plan.add_first(|plan| shard.add_gathers(plan, ranks, others, weights))
     })?;
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
-    let slots = Slots { of_epoch, masters, gradients: summed, sums: sums.dtype, moments };
+    let (gradients, sums) = (received, sums.dtype);
+    let slots = Slots { of_epoch, masters, gradients, unsummed: by_copies, sums, moments };
     Ok(Planned { plan, slots, streams, gathered_next })
 }
 
@@ -729,9 +755,21 @@ impl training::Step for Step {
     }
 
     fn gradients(&self) -> Result<Tensors, training::Error> {
-        let Slots { gradients, sums, .. } = self.slots;
+        let Slots { gradients, unsummed, sums, .. } = self.slots;
         let all = match &self.shards {
             None => self.binding.read(gradients)?,
+            Some((shard, communicator)) if unsummed => {
+                let own = shard.sum_of_ranks(&self.binding.read(gradients)?.values());
+                let mut plan = Plan::new(self.binding.plan().device());
+                let part = plan.input("part", DType::F32, &[own.len()]);
+                let all = plan.state("all", DType::F32, &[shard.padded()]);
+                shard.add_gather(&mut plan, communicator, |n| shard.part(n, part), all)?;
+                let own = Tensor::new(&[own.len()], &own);
+                let binder = plan.bind().upload("part", &own)?;
+                let mut gather = binder.share("all", &self.binding, GRADIENTS)?.finish()?;
+                gather.run()?;
+                gather.read(all)?
+            }
             // Each rank has the sums of its part, where they lie in all of them.
             Some((shard, communicator)) => {
                 let mut plan = Plan::new(self.binding.plan().device());

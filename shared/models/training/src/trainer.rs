@@ -577,6 +577,9 @@ impl<S: Step + 'static> Trainer<S> {
             if self.done + chunk == end {
                 self.step.borrow_mut().complete()?;
             }
+            if let Some(ranks) = &ranks {
+                ranks.wait()?;
+            }
             let progress = self.progress();
             drop(watch);
             if let Some(ranks) = &self.ranks {
