@@ -376,6 +376,7 @@ def test_what_a_step_refuses():
         ({"n": f}, ValueError, "n: expected None with normalize=False, got Tensor"),
         ({"i": f[..., :1]}, ValueError, r"i: expected shape \(1, 2\) or \(1, 2, 1\), got \(1, 1\)"),
         ({"v": v[0]}, ValueError, r"v: expected shape \(B, NH, DHHV\), got \(2, 32\)"),
+        ({"k": k[:, :1]}, ValueError, r"k: expected shape \(1, 2, 16\), got \(1, 1, 16\)"),
         ({"c": c.mT}, ValueError, r"c: expected shape \(1, 2, 16, 32\), got \(1, 2, 32, 16\)"),
         ({"c": None}, TypeError, "c: expected a torch.Tensor, got NoneType"),
         ({"dtype_state": torch.bfloat16}, TypeError, "dtype_state: expected torch.float32 with q in torch.float32"),

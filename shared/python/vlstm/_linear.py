@@ -148,12 +148,15 @@ def linear_attention_step(
 
 def sigmoid_step(q, k, v, i, f, c, dtype_state, inplace, version):
     """h (B, NH, DHHV) and c of one position of `vlstm.mlstm_sig` without a normaliser."""
-    _api._check_tensor("q", q, q, _gdn._FLOATS)
-    sizes = _api._shape_of("q", q, "B, NH, DHQK")[:2]
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("i", i), ("f", f), ("c", c)):
+        _api._check_tensor(name, tensor, q, _gdn._FLOATS)
+    *sizes, keys = _api._shape_of("q", q, "B, NH, DHQK")
+    *_, values = _api._shape_of("v", v, "B, NH, DHHV")
+    sizes = tuple(sizes)
+    for name, tensor, columns in (("k", k, (keys,)), ("v", v, (values,)), ("c", c, (keys, values))):
+        _api._check_shape(name, tensor, (*sizes, *columns))
     for name, gate in (("i", i), ("f", f)):
-        _api._check_tensor(name, gate, q, _gdn._FLOATS)
         _api._check_shape(name, gate, sizes, (*sizes, 1))
-    _api._shape_of("v", v, "B, NH, DHHV")
     i, f = (gate.reshape(sizes) for gate in (i, f))
     rows = [t.unsqueeze(1) for t in (q, k, v, f, i)]
     axes = "B, 1, NH, DHQK", "B, 1, NH, DHHV"

@@ -45,12 +45,12 @@ pub static DECAY: Relative = Relative {
         outputs: &[
             Output {
                 name: "h",
-                bounds: &[(DType::F32, 7e-7), (DType::F16, 4e-4), (DType::BF16, 4e-3)],
+                bounds: &[(DType::F32, 5e-7), (DType::F16, 4e-4), (DType::BF16, 4e-3)],
                 elements: &in_f32(3.0 * unit::F32),
             },
             Output {
                 name: "CN",
-                bounds: &[(DType::F32, 4e-7), (DType::F16, 4e-7), (DType::BF16, 4e-3)],
+                bounds: &[(DType::F32, 2e-7), (DType::F16, 2e-7), (DType::BF16, 3.4e-3)],
                 elements: &in_f32(4.0 * unit::F32),
             },
         ],
@@ -86,11 +86,11 @@ pub static NORMALISED: Relative = Relative {
         outputs: &[
             Output {
                 name: "h",
-                bounds: &[(DType::F32, 7e-7), (DType::F16, 4e-4), (DType::BF16, 4e-3)],
+                bounds: &[(DType::F32, 5e-7), (DType::F16, 4e-4), (DType::BF16, 4e-3)],
                 elements: &in_f32(3.0 * unit::F32),
             },
             DECAY.info.outputs[1],
-            Output { name: "nN", bounds: &in_f32(4e-7), elements: &in_f32(4.0 * unit::F32) },
+            Output { name: "nN", bounds: &in_f32(2.5e-7), elements: &in_f32(4.0 * unit::F32) },
         ],
         ..SIGMOID.info
     },
