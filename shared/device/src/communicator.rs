@@ -205,7 +205,7 @@ impl Communicator {
     /// # Errors
     /// None do, and why.
     pub fn copies(&self) -> Result<(), &str> {
-        self.copies.as_ref().map(|()| ()).map_err(String::as_str)
+        self.copies.as_ref().copied().map_err(String::as_str)
     }
 
     /// Memory that copy engines of all ranks reach, where they make this one's collectives; any other elsewhere. All ranks ask for as

@@ -141,8 +141,9 @@ impl Shard {
     /// Its part of one.
     fn cut(self, arena: Tensor) -> Tensor {
         let Tensor { dtype, bytes, .. } = self.pad(arena);
-        let parts = bytes.chunks(self.each * dtype.size());
-        let bytes = parts.skip(self.rank).step_by(self.world).flatten().copied().collect();
+        let parts: Vec<&[u8]> = bytes.chunks(self.each * dtype.size()).collect();
+        let own: Vec<&[u8]> = parts.into_iter().skip(self.rank).step_by(self.world).collect();
+        let bytes = own.concat();
         Tensor { dtype, shape: vec![self.len()], bytes }
     }
 
