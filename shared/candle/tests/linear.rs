@@ -168,9 +168,10 @@ fn what_it_refuses() -> Result<()> {
         [&[1, 2, 8, 16][..], &[1, 4, 8, 32], &[1, 4, 8], &[1, 4, 16, 16]].map(zeros);
     let usual = RecurrenceOptions::default();
     let first = |error: candle_core::Error| error.to_string().lines().next().unwrap().to_owned();
-    let said = |g: &Tensor, w, state, options: &RecurrenceOptions| {
-        first(linear_attention([&q, &q, &v], Some(g), w, state, options).unwrap_err())
-    };
+    let said =
+        |g: &Tensor, w: Option<&Tensor>, state: Option<&Tensor>, options: &RecurrenceOptions| {
+            first(linear_attention([&q, &q, &v], Some(g), w, state, options).unwrap_err())
+        };
     assert_eq!(
         said(&zeros(&[1, 2, 8]), None, None, &usual),
         "g: expected shape [1, 4, 8], got [1, 2, 8]"

@@ -17,7 +17,8 @@ const KEYS: usize = 32;
 const VALUES: usize = 16;
 
 /// What is called: tensors and states in, h and states out.
-type Call = dyn Fn(&[Tensor], &[Tensor], Option<&[usize]>) -> Result<(Tensor, Vec<Tensor>)>;
+type Call<'a> =
+    dyn Fn(&[Tensor], &[Tensor], Option<&[usize]>) -> Result<(Tensor, Vec<Tensor>)> + 'a;
 
 /// q, k, v and two gates, f or g from 0 down; heads of v share keys.
 fn drawn(dtype: DType, shared: usize) -> Result<Vec<Var>> {
@@ -47,7 +48,7 @@ fn states_of(shapes: &[&[usize]]) -> Result<Vec<Var>> {
 
 /// h, states and gradients of a packed call are those of the calls of its parts. `exact`: the same bits; gradients of gates come from
 /// sums that other chunks cut.
-fn holds(call: &Call, tensors: &[Var], states: &[Var], bound: f64) -> Result<()> {
+fn holds(call: &Call<'_>, tensors: &[Var], states: &[Var], bound: f64) -> Result<()> {
     let all: Vec<Tensor> = tensors.iter().map(|t| t.as_tensor().clone()).collect();
     let of_states: Vec<Tensor> = states.iter().map(|t| t.as_tensor().clone()).collect();
     let loss = |h: &Tensor, last: &[Tensor], first: usize| -> Result<Tensor> {
