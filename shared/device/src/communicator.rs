@@ -91,6 +91,7 @@ pub struct Communicator {
 /// A collective that has not come to its end: see [`Communicator::settle`].
 #[derive(Debug)]
 struct UnderWay {
+    number: u64,
     name: String,
     to: u64,
     result: Vec<u8>,
@@ -299,7 +300,7 @@ impl Communicator {
             Collective::AllGather => all.concat(),
             Collective::Broadcast(root) => all[root].clone(),
         };
-        let one = UnderWay { name, to, result };
+        let one = UnderWay { number, name, to, result };
         if !looks {
             // SAFETY: the caller's promise; of as many bytes as the collective writes.
             unsafe { std::ptr::copy_nonoverlapping(one.result.as_ptr(), to as *mut u8, written) };
@@ -322,6 +323,11 @@ impl Communicator {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many collectives it has begun on an emulated device.
+    pub fn begun(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// Lets the collectives come to their end, for whoever waits for them: on a checked emulator, where until then their memory holds
     /// nothing. On a GPU the stream's end is theirs.
     ///
@@ -331,6 +337,14 @@ impl Communicator {
         self.settle_those(|_| true)
     }
 
+    /// The same of the first so many that it has begun.
+    ///
+    /// # Errors
+    /// As [`Communicator::settle`].
+    pub fn settle_first(&self, begun: u64) -> Result<(), Error> {
+        self.settle_those(|one| one.number < begun)
+    }
+
     fn settle_those(&self, is_one: impl Fn(&UnderWay) -> bool) -> Result<(), Error> {
         let ended: Vec<UnderWay> = {
             let mut all = self.under_way();
@@ -338,7 +352,7 @@ impl Communicator {
             *all = others;
             ended
         };
-        for UnderWay { name, to, result } in ended {
+        for UnderWay { name, to, result, .. } in ended {
             lab_emulator::grids_ended();
             let bytes = result.len();
             let unwritten =

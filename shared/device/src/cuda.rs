@@ -664,10 +664,7 @@ impl Cuda {
     fn order(&self, first: sys::CUstream, then: sys::CUstream) -> Result<(), Error> {
         let event = Event::new()?;
         event.record(first)?;
-        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: all are alive; the driver keeps what it needs of the event.
-        unsafe { result::stream::wait_event(then, event.0, flags) }
-            .map_err(driver("cuStreamWaitEvent"))
+        event.hold(then)
     }
 
     pub(crate) fn new_stream(&self) -> Result<RawStream, Error> {
@@ -721,6 +718,27 @@ impl Cuda {
     ) -> Result<(), Error> {
         self.enter()?;
         self.order(self.queue(first), self.queue(then))
+    }
+
+    pub(crate) fn new_mark(&self) -> Result<RawMark, Error> {
+        self.enter()?;
+        Event::new().map(RawMark)
+    }
+
+    /// Puts a mark behind what is queued by now on a stream, or in the device's own queue.
+    pub(crate) fn mark(&self, mark: &RawMark, on: Option<&RawStream>) -> Result<(), Error> {
+        self.enter()?;
+        mark.0.record(self.queue(on))
+    }
+
+    /// What is queued from now on waits for what a mark stands behind.
+    pub(crate) fn wait_for_mark(
+        &self,
+        mark: &RawMark,
+        on: Option<&RawStream>,
+    ) -> Result<(), Error> {
+        self.enter()?;
+        mark.0.hold(self.queue(on))
     }
 
     pub(crate) fn drop_stream(&self, stream: &RawStream) {
@@ -854,7 +872,17 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
     }
 }
 
+#[derive(Debug)]
 struct Event(sys::CUevent);
+
+/// A place in a stream.
+#[derive(Debug)]
+pub(crate) struct RawMark(Event);
+
+// SAFETY: the driver takes an event from any thread.
+unsafe impl Send for RawMark {}
+// SAFETY: as above; its calls may overlap.
+unsafe impl Sync for RawMark {}
 
 impl Event {
     fn new() -> Result<Self, Error> {
@@ -865,6 +893,13 @@ impl Event {
     fn record(&self, stream: sys::CUstream) -> Result<(), Error> {
         // SAFETY: both are alive and of the current context.
         unsafe { result::event::record(self.0, stream) }.map_err(driver("cuEventRecord"))
+    }
+    /// Lets what is queued on a stream from now on wait for it.
+    fn hold(&self, then: sys::CUstream) -> Result<(), Error> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both are alive; the driver keeps what it needs of the event.
+        unsafe { result::stream::wait_event(then, self.0, flags) }
+            .map_err(driver("cuStreamWaitEvent"))
     }
     fn elapsed_until(&self, end: &Self) -> Result<Duration, Error> {
         // SAFETY: both were recorded and waited for.

@@ -9,17 +9,19 @@ namespace lab {
 constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f, LOWEST = -3.40282347e38f;
 
 // ANCHOR: cap
-// z of logits, and exponentials of it. Where all of a pack are within half of the cap, tanh(y) / y is a polynomial in y², off by
-// 6e-8 of itself: six instructions, where a power and a reciprocal would keep the special function units busy for eight.
+// z of logits, and exponentials of it. Where all of a pack are within the cap, tanh(y) / y is a polynomial in y², off by 6e-8 of
+// itself: eight instructions, where a power and a reciprocal would keep the special function units busy for eight more.
 template <class T, bool CAPPED> struct Cap {
-    float cap, inverse, of_square, a[4];  // times log₂ e
+    static constexpr int TERMS = 6;
+    float cap, inverse, of_square, a[TERMS];  // times log₂ e
 
     __device__ __forceinline__ explicit Cap(float cap)
         : cap(cap), inverse(1.0f / cap), of_square(inverse * inverse * (LN2 * LN2)) {
-        constexpr float OF_Y[4] = {-0.33333311f, 0.13330476f, -0.053387111f, 0.017988744f};
+        constexpr float OF_Y[TERMS] = {-0.33332987f,  0.13326409f,    -0.053498694f,
+                                       0.020359733f, -0.006259316f, 0.0010582569f};
         float power = LOG2E;
 #pragma unroll
-        for (int k = 0; k < 4; ++k) a[k] = OF_Y[k] * (power *= inverse * inverse);
+        for (int k = 0; k < TERMS; ++k) a[k] = OF_Y[k] * (power *= inverse * inverse);
     }
 
     template <int N> __device__ __forceinline__ bool are_small(const float (&x)[N]) const {
@@ -27,10 +29,15 @@ template <class T, bool CAPPED> struct Cap {
         float largest = fabsf(x[0]);
 #pragma unroll
         for (int i = 1; i < N; ++i) largest = fmaxf(largest, fabsf(x[i]));
-        return largest <= 0.5f * cap;
+        return largest <= cap;
     }
     // (z log₂ e / x − log₂ e) / w, w being x².
-    __device__ __forceinline__ float series(float w) const { return a[0] + w * (a[1] + w * (a[2] + w * a[3])); }
+    __device__ __forceinline__ float series(float w) const {
+        float sum = a[TERMS - 1];
+#pragma unroll
+        for (int k = TERMS - 2; k >= 0; --k) sum = fmaf(sum, w, a[k]);
+        return sum;
+    }
     __device__ __forceinline__ float tangent(float x) const {
         float y = x * inverse;
         return cap * (sizeof(T) == sizeof(float) ? tanhf(y) : quick_tangent(y));
@@ -44,14 +51,14 @@ template <class T, bool CAPPED> struct Cap {
 
     // The same of halves as they lie in memory: without its sign a half is the larger, the larger its bits are. A NaN is not small.
     __device__ __forceinline__ bool are_small(const Raw<T>& raw) const {
-        unsigned words[4], half = __float_as_uint(0.5f * cap) >> 16;
-        if constexpr (is_f16<T>) half = __half_as_ushort(__float2half(0.5f * cap));
-        half *= 0x10001;  // in both halves of a word
+        unsigned words[4], bits = __float_as_uint(cap) >> 16;
+        if constexpr (is_f16<T>) bits = __half_as_ushort(__float2half(cap));
+        bits *= 0x10001;  // in both halves of a word
         memcpy(words, &raw.bytes, 16);
         unsigned largest = words[0] & 0x7fff7fff;
 #pragma unroll
         for (int i = 1; i < 4; ++i) largest = larger_u16_pair(largest, words[i] & 0x7fff7fff);
-        return larger_u16_pair(largest, half) == half;
+        return larger_u16_pair(largest, bits) == bits;
     }
     // e_i = exp(z_i) (1 − (z_i / cap)²) of a pack, and Σ exp z_i on top of `sum`: no exponent is beyond 40 log₂ e.
     template <int N> __device__ __forceinline__ void weigh(float (&e)[N], const Raw<T>& raw, float& sum) const {
@@ -74,7 +81,7 @@ template <class T, bool CAPPED> struct Cap {
             }
         } else {
 #pragma unroll
-            for (int i = 0; i < N; ++i) z[i] = tangent(x[i]) * LOG2E;
+            for (int i = 0; i < N; ++i) z[i] = fmaf(quick_sigmoid<2>(x[i] * inverse), 2.0f * LOG2E * cap, -LOG2E * cap);
         }
 #pragma unroll
         for (int i = 0; i < N; ++i) {

@@ -26,6 +26,8 @@ pub struct Step {
     slots: Slots,
     /// Where each rank has only its part of the optimizer's state.
     shards: Option<(Shard, Arc<Communicator>)>,
+    /// What gives it the parameters that a step begins by gathering.
+    gather: Option<Binding>,
     /// What it hands to the next, where states are carried.
     streams: Streams,
     /// Where tokens stay in files, the windows of the steps to come.
@@ -154,6 +156,20 @@ impl Shard {
     ) -> Result<(), Error> {
         let pairs: Vec<_> = (0..self.pieces).map(|n| (part_of(n), self.piece(n, all))).collect();
         plan.together(ranks, Collective::AllGather, &pairs)
+    }
+
+    /// The same where the parts lie in it, of these pieces one by one: what reads a piece waits for no other.
+    fn add_gathers(
+        self,
+        plan: &mut Plan,
+        ranks: &Arc<Communicator>,
+        pieces: &[usize],
+        all: Slot,
+    ) -> Result<(), Error> {
+        let mut pieces = pieces.iter();
+        pieces.try_for_each(|&n| {
+            plan.together(ranks, Collective::AllGather, &[(self.own(n, all), self.piece(n, all))])
+        })
     }
 }
 
@@ -355,6 +371,8 @@ struct Planned {
     plan: Plan,
     slots: Slots,
     streams: Streams,
+    /// Pieces of the parameters that the next step gathers.
+    gathered_next: Vec<usize>,
 }
 
 /// The plan of a step on so many tokens, of an epoch of so many windows; of one rank of several where there is a communicator.
@@ -456,6 +474,8 @@ fn plan(
         }
         tape.add_backward(&[])?;
     }
+    // In the order in which their sums come.
+    let mut summed_pieces: Vec<Vec<usize>> = Vec::new();
     if let Some(ranks) = ranks {
         let elements = match shard {
             Some(shard) => shard.each * world,
@@ -466,23 +486,36 @@ fn plan(
         let bytes = times * elements * sums.dtype.size() * (world - 1) / world;
         let pieces = Pieces { elements, bytes };
         plan.add_when_written(gradients, first_of_part, pieces, |plan, parts| {
-            for part in parts.iter().filter(|_| sums.dtype != DType::F32) {
-                add_rounding(plan, *part, summed.part(part.start(), part.len()))?;
-            }
-            let parts = parts.iter().map(|part| summed.part(part.start(), part.len()));
+            let round = |plan: &mut Plan, part: Slot| {
+                let rounded = summed.part(part.start(), part.len());
+                if sums.dtype != DType::F32 {
+                    add_rounding(plan, part, rounded)?;
+                }
+                Ok::<_, Error>(rounded)
+            };
             let Some(shard) = shard else {
-                let pairs: Vec<_> = parts.map(|part| (part, part)).collect();
+                let rounded = parts.iter().map(|&part| round(plan, part));
+                let pairs: Vec<_> =
+                    rounded.map(|part| part.map(|part| (part, part))).collect::<Result<_, _>>()?;
                 return plan.together(ranks, Collective::AllReduce, &pairs);
             };
-            let numbers = parts.flat_map(|part| {
+            let numbers = parts.iter().flat_map(|part| {
                 let first = part.start() / elements;
                 first..first + part.len() / elements
             });
-            let pairs: Vec<_> =
-                numbers.map(|n| (shard.piece(n, summed), shard.own(n, summed))).collect();
-            plan.together(ranks, Collective::ReduceScatter, &pairs)
+            let numbers: Vec<usize> = numbers.collect();
+            // The sum of one is made while the next is rounded.
+            for &n in &numbers {
+                round(plan, shard.piece(n, gradients))?;
+                let pair = (shard.piece(n, summed), shard.own(n, summed));
+                plan.together(ranks, Collective::ReduceScatter, &[pair])?;
+            }
+            summed_pieces.push(numbers);
+            Ok(())
         })?;
     }
+    // The last were added first.
+    let summed_pieces: Vec<usize> = summed_pieces.into_iter().rev().flatten().collect();
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
     plan.launch(&record, Launch::new(1, 1), arguments![loss, counts, losses])?;
@@ -505,6 +538,7 @@ fn plan(
         loss,
         progress,
     };
+    let mut gathered_next = Vec::new();
     plan.within("adamw", |plan| {
         let (Some(shard), Some(ranks)) = (shard, ranks) else { return adamw.add(plan) };
         let part = |n: usize| AdamW {
@@ -517,21 +551,29 @@ fn plan(
             v: shard.part(n, moments[1]),
             ..adamw
         };
-        let parts: Vec<AdamW> = (0..shard.pieces).map(part).collect();
+        // Of those whose sums are there, while the last are made.
+        let parts: Vec<AdamW> = summed_pieces.iter().map(|&n| part(n)).collect();
         let squares = AdamW::add_squares(&parts, plan)?;
         // Those of all parts.
         plan.all_reduce(ranks, squares)?;
-        // What one launch has updated goes to all ranks beside the next.
-        for (n, part) in parts.iter().enumerate() {
-            part.add_update(plan, squares)?;
-            let gathered = (shard.own(n, weights), shard.piece(n, weights));
-            plan.together(ranks, Collective::AllGather, &[gathered])?;
+        // In the order in which the forward pass reads them. What is read first goes to all ranks beside the updates of the others, and
+        // these beside the next step's forward pass.
+        let mut pieces: Vec<usize> = (0..shard.pieces).collect();
+        pieces.sort_by_key(|&n| plan.first_use(shard.piece(n, weights)));
+        let (first, others) = pieces.split_at(pieces.len() / 2);
+        for &n in first {
+            part(n).add_update(plan, squares)?;
+            shard.add_gathers(plan, ranks, &[n], weights)?;
         }
-        Ok(())
+        for &n in others {
+            part(n).add_update(plan, squares)?;
+        }
+        gathered_next = others.to_vec();
+        plan.add_first(|plan| shard.add_gathers(plan, ranks, others, weights))
     })?;
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
     let slots = Slots { of_epoch, masters, gradients: summed, sums: sums.dtype, moments };
-    Ok(Planned { plan, slots, streams })
+    Ok(Planned { plan, slots, streams, gathered_next })
 }
 
 /// How the documents of these tokens begin, where a window may have several.
@@ -596,7 +638,7 @@ impl training::Step for Step {
         let parameters = model.parameters();
         let (sizes, has_targets) = ([tokens_there(data, config), windows], data.targets.is_some());
         let begun = Instant::now();
-        let Planned { plan, slots, streams } =
+        let Planned { plan, slots, streams, gathered_next } =
             plan(device, model, config, &parameters, sizes, has_targets, ranks)?;
         let planned = begun.elapsed();
         let begun = Instant::now();
@@ -625,6 +667,17 @@ impl training::Step for Step {
             binder = binder.upload(WEIGHTS, copy)?;
         }
         let binding = binder.finish()?;
+        let gather = match &shards {
+            Some((shard, communicator)) if !gathered_next.is_empty() => {
+                let mut plan = Plan::new(device);
+                let (name, dtype) =
+                    if copy.is_some() { (WEIGHTS, config.dtype) } else { (MASTERS, DType::F32) };
+                let all = plan.state(name, dtype, &[shard.padded()]);
+                shard.add_gathers(&mut plan, communicator, &gathered_next, all)?;
+                Some(plan.bind().share(name, &binding, name)?.finish()?)
+            }
+            _ => None,
+        };
         let phases = vec![
             ("plan", planned),
             ("parameters in order", packed),
@@ -637,7 +690,7 @@ impl training::Step for Step {
             of_step: config.windows_of_step(),
             tokens: binding.plan().slot(TOKENS).expect("an input of the plan"),
         });
-        Ok(Self { binding, parameters, slots, shards, streams, fed, phases })
+        Ok(Self { binding, parameters, slots, shards, gather, streams, fed, phases })
     }
 
     fn load(
@@ -660,6 +713,10 @@ impl training::Step for Step {
 
     fn binding_mut(&mut self) -> &mut Binding {
         &mut self.binding
+    }
+
+    fn complete(&mut self) -> Result<(), training::Error> {
+        Ok(self.gather.as_mut().map_or(Ok(()), Binding::run)?)
     }
 
     fn slots(&self) -> EpochSlots {
