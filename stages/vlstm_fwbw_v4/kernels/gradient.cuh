@@ -42,7 +42,7 @@ template <> struct Powers<__half> { float powers[2][CHUNK]; };
 
 // A panel of out that another block has made, of two chunks in turn. A block alone has no such thing.
 template <class W, int BLOCKS = W::BLOCKS> struct Shares {};
-template <class W> struct Shares<W, 2> { typename W::T shares[2][CHUNK * PANEL]; };
+template <class W> struct alignas(1024) Shares<W, 2> { typename W::T shares[2][CHUNK * PANEL]; };
 
 template <class W> struct GradientTiles {
     using T = typename W::T;
