@@ -24,10 +24,14 @@ pub enum Pass {
     Linear,
     /// The same and dh → all gradients: of the family `linear_fwbw`.
     LinearGradients,
+    /// One position of linear attention, behind a state that is updated where it lies: of the family `linear_step`.
+    LinearStep,
     /// q, k, v, i, f and a state → h and a state, of sigmoid gates without a normaliser: of the family `sigmoid_fw`.
     Sigmoid,
     /// The same and dh → all gradients: of the family `sigmoid_fwbw`.
     SigmoidGradients,
+    /// One position of it, behind a state that is updated where it lies: of the family `sigmoid_step`.
+    SigmoidStep,
 }
 
 /// A version, and the stage that it is of.
@@ -86,7 +90,7 @@ fn candidates(family: &str, kind: DeviceKind) -> Vec<Candidate> {
 
 impl Pass {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Forward,
         Self::Gradients,
         Self::Step,
@@ -95,8 +99,10 @@ impl Pass {
         Self::DeltaStep,
         Self::Linear,
         Self::LinearGradients,
+        Self::LinearStep,
         Self::Sigmoid,
         Self::SigmoidGradients,
+        Self::SigmoidStep,
     ];
 
     /// Its name, as other languages ask for it.
@@ -110,8 +116,10 @@ impl Pass {
             Self::DeltaStep => "delta_step",
             Self::Linear => "linear",
             Self::LinearGradients => "linear_gradients",
+            Self::LinearStep => "linear_step",
             Self::Sigmoid => "sigmoid",
             Self::SigmoidGradients => "sigmoid_gradients",
+            Self::SigmoidStep => "sigmoid_step",
         }
     }
 
@@ -137,8 +145,10 @@ impl Pass {
             Self::DeltaStep => ["gdn_step", "gdn_step_packed"],
             Self::Linear => ["linear_fw", "linear_fw_packed"],
             Self::LinearGradients => ["linear_fwbw", "linear_fwbw_packed"],
+            Self::LinearStep => ["linear_step", "linear_step_packed"],
             Self::Sigmoid => ["sigmoid_fw", "sigmoid_fw_packed"],
             Self::SigmoidGradients => ["sigmoid_fwbw", "sigmoid_fwbw_packed"],
+            Self::SigmoidStep => ["sigmoid_step", "sigmoid_step_packed"],
         }
     }
 
@@ -338,7 +348,8 @@ mod tests {
     fn each_pass_has_versions() {
         for pass in Pass::ALL {
             assert!(!pass.candidates().is_empty(), "{pass:?}");
-            let is_step = matches!(pass, Pass::Step | Pass::DeltaStep);
+            let steps = [Pass::Step, Pass::DeltaStep, Pass::LinearStep, Pass::SigmoidStep];
+            let is_step = steps.contains(&pass);
             assert_eq!(pass.packed_candidates().is_empty(), is_step, "{pass:?}");
             assert_eq!(Pass::of_name(pass.name()).unwrap(), pass);
         }

@@ -68,8 +68,8 @@ def of_gated_delta_backward(dtype, device):
 
 
 def of_gated_delta_step(dtype, device):
-    *tensors, c, _, _, scale, _, version = of_gated_delta(dtype, device)
-    return [*(t[:, :, 0].contiguous() for t in tensors), c, scale, version]
+    *tensors, c, _, _, scale, cell, version = of_gated_delta(dtype, device)
+    return [*(t[:, :, 0].contiguous() for t in tensors), c, scale, cell, version]
 
 
 ARGUMENTS = {

@@ -264,6 +264,130 @@ def test_sigmoid_gates_without_a_normaliser(device):
         vlstm.mlstm_sig(q, k, v, i, f, state, state[..., 0], normalize=False)
 
 
+# ---- one position ---------------------------------------------------------------------------------
+
+
+# The type of q, that of a state which is updated where it lies; of o behind a prompt by the kernels over chunks.
+STEPS = [(torch.float32, torch.float32), *((dtype, torch.float32) for dtype in HALVES), (torch.bfloat16, torch.bfloat16)]
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("dtype, of_state", STEPS, ids=str)
+def test_a_prompt_and_steps_are_the_sequence(dtype, of_state, weighed, device):
+    """And a step is the last row of the sequence up to it."""
+    shape, prompt = (2, 70, 2, 4, 32, 48), 64
+    tensors, state = draw(shape, dtype, device), draw_state(shape, device)
+    w = torch.rand(tensors[3].shape, generator=torch.Generator().manual_seed(2)).to(device) if weighed else None
+    of = lambda at: ([t[:, at] for t in tensors], None if w is None else w[:, at])
+    whole, last = vlstm.linear_attention(*tensors, None, 0.3, state, True, w=w)
+    expected, exact_last = recurrence(*tensors, w, state, 0.3)
+    rows, own_w = of(slice(0, prompt))
+    o, kept = vlstm.linear_attention(*rows, None, 0.3, state, True, w=own_w)
+    kept, before = kept.to(of_state), kept.clone()
+    bound = BOUNDS[dtype][0] if of_state != torch.bfloat16 else 1.6e-2
+    for t in range(prompt, shape[1]):
+        rows, own_w = of(slice(t, t + 1))
+        own, after = vlstm.linear_attention_step(*rows, None, 0.3, kept, True, w=own_w, inplace=True)
+        assert after is kept and own.dtype == dtype and own.shape == rows[2].shape
+        for other in (expected, whole):
+            assert relative_error(own, other[:, t : t + 1]) <= 1.5 * bound, t
+        if t == prompt:
+            fresh, new = vlstm.linear_attention_step(*rows, None, 0.3, before, True, w=own_w)
+            assert new.dtype == torch.float32 and not torch.equal(new, before)
+            assert of_state == torch.bfloat16 or torch.equal(fresh, own) and torch.equal(new, kept)
+    assert relative_error(kept, exact_last) <= bound and relative_error(last, exact_last) <= bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_a_step_as_retnet_and_mamba_have_it(dtype, device):
+    """Decays of heads, no decay, a state of columns before rows, none; a scale below 0."""
+    shape = 2, 1, 1, 2, 32, 16
+    q, k, v, g = draw(shape, dtype, device)
+    state, decays = draw_state(shape, device), torch.tensor([-0.1, -0.3], device=device)
+    bound = {torch.float32: 2e-6, torch.bfloat16: 8e-3, torch.float64: 1e-14}[dtype]
+    for given, gate in (({"g_gamma": decays}, decays.expand(2, 1, 2)), ({}, torch.zeros(2, 1, 2, device=device))):
+        o, last = vlstm.linear_attention_step(
+            q, k, v, **given, scale=-0.5, initial_state=state.mT.contiguous(), output_final_state=True, state_v_first=True
+        )
+        expected, exact_last = recurrence(q, k, v, gate, None, state, -0.5)
+        assert relative_error(o, expected) <= bound and relative_error(last.mT, exact_last) <= max(bound, 2e-7)
+    o, last = vlstm.linear_attention_step(q, k, v, g)
+    assert last is None and relative_error(o, recurrence(q, k, v, g)[0]) <= bound
+    with torch.autocast(device, torch.float16):
+        o, _ = vlstm.linear_attention_step(q, k, v, g)
+    assert o.dtype == (dtype if dtype == torch.float64 else torch.float16)
+
+
+@pytest.mark.parametrize("dtype, of_state", STEPS, ids=str)
+def test_steps_with_sigmoid_gates(dtype, of_state, device):
+    shape, prompt = (2, 70, 2, 2, 32, 48), 64
+    q, k, v, f = (t.transpose(1, 2) for t in draw(shape, dtype, device))
+    f = 3 + f
+    i = torch.randn(f.shape, generator=torch.Generator().manual_seed(2)).to(device)
+    tensors = q, k, v, i, f
+    expected, exact_last = recurrence(*(t.transpose(1, 2) for t in (q, k, v, logsigmoid(f), i.sigmoid())))
+    whole, (_, c) = vlstm.mlstm_sig(*tensors, normalize=False), vlstm.mlstm_sig(
+        *(t[:, :, :prompt] for t in tensors), return_last_states=True, normalize=False
+    )
+    c = c.to(of_state)
+    bound = BOUNDS[dtype][0] if of_state != torch.bfloat16 else 1.6e-2
+    for t in range(prompt, shape[1]):
+        rows = [x[:, :, t] for x in tensors]
+        gates = [gate[..., None] for gate in rows[3:]] if t % 2 else rows[3:]
+        h, c = vlstm.mlstm_sig_step(*rows[:3], *gates, c, dtype_state=of_state, normalize=False, inplace=t % 3 == 0)
+        assert h.dtype == dtype and c.dtype == of_state
+        for other in (expected[:, t], whole[:, :, t]):
+            assert relative_error(h, other) <= 1.5 * bound, t
+    assert relative_error(c, exact_last) <= bound
+
+
+def test_steps_in_a_compiled_graph_and_on_nothing(device):
+    torch._dynamo.reset()
+    shape = 2, 1, 1, 2, 16, 16
+    tensors, states = draw(shape, torch.float32, device), [draw_state(shape, device) for _ in range(2)]
+
+    def step(*t):
+        return vlstm.linear_attention_step(*t[:4], None, None, t[4], True, inplace=True)[0]
+
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(*tensors, states[0]), step(*tensors, states[1])) and torch.equal(*states)
+    o, last = vlstm.linear_attention_step(*draw((0, 1, 1, 2, 16, 16), torch.float32, device), output_final_state=True)
+    assert o.shape == (0, 1, 2, 16) and last.shape == (0, 2, 16, 16)
+
+
+def test_what_a_step_refuses():
+    shape = 1, 1, 2, 4, 16, 32
+    tensors, state = draw(shape, torch.float32, "cpu"), draw_state(shape, "cpu")
+    with pytest.raises(ValueError, match=r"q: expected shape \(B, 1, H, K\), of one position, got \(1, 2, 2, 16\): call linear"):
+        vlstm.linear_attention_step(*draw((1, 2, 2, 4, 16, 32), torch.float32, "cpu"))
+    with pytest.raises(ValueError, match="linear_attention_step: expected tensors that need no gradient"):
+        vlstm.linear_attention_step(*tensors, w=tensors[3].exp().requires_grad_())
+    with pytest.raises(ValueError, match=r"w: expected shape \(1, 1, 4\), got \(1, 1, 3\)"):
+        vlstm.linear_attention_step(*tensors, w=tensors[3][..., 1:])
+    with pytest.raises(ValueError, match="initial_state: expected torch.float32 without gaps, to be updated in place"):
+        vlstm.linear_attention_step(*tensors, initial_state=state.bfloat16(), inplace=True)
+    with pytest.raises(NotImplementedError, match="cu_seqlens: expected None"):
+        vlstm.linear_attention_step(*tensors, cu_seqlens=torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="a step: expected what a version takes.*\n.*dimension K: expected a multiple of 16"):
+        vlstm.linear_attention_step(*draw((1, 1, 1, 1, 24, 16), torch.float32, "cpu"))
+    q, k, v, f = (t[:, 0] for t in draw((1, 1, 2, 2, 16, 32), torch.float32, "cpu"))
+    c = draw_state((1, 1, 2, 2, 16, 32), "cpu")
+    for changed, kind, message in [
+        ({"n": f}, ValueError, "n: expected None with normalize=False, got Tensor"),
+        ({"i": f[..., :1]}, ValueError, r"i: expected shape \(1, 2\) or \(1, 2, 1\), got \(1, 1\)"),
+        ({"v": v[0]}, ValueError, r"v: expected shape \(B, NH, DHHV\), got \(2, 32\)"),
+        ({"k": k[:, :1]}, ValueError, r"k: expected shape \(1, 2, 16\), got \(1, 1, 16\)"),
+        ({"c": c.mT}, ValueError, r"c: expected shape \(1, 2, 16, 32\), got \(1, 2, 32, 16\)"),
+        ({"c": None}, TypeError, "c: expected a torch.Tensor, got NoneType"),
+        ({"dtype_state": torch.bfloat16}, TypeError, "dtype_state: expected torch.float32 with q in torch.float32"),
+        ({"c": c.double(), "inplace": True}, ValueError, "c: expected torch.float32 without gaps, to be updated in place"),
+        ({"f": f.clone().requires_grad_()}, ValueError, "mlstm_sig_step: expected tensors that need no gradient"),
+        ({"version": "v9"}, ValueError, "version: expected auto or one of vlstm_step:v5_sigmoid, got 'v9'"),
+    ]:
+        with pytest.raises(kind, match=message):
+            vlstm.mlstm_sig_step(**{"q": q, "k": k, "v": v, "i": f, "f": f, "c": c, **changed}, normalize=False)
+
+
 WRONG_SIGMOID = [
     (ValueError, {"q": lambda t: t[0]}, r"q: expected shape \(B, NH, S, DHQK\), got \(2, 20, 16\)"),
     (ValueError, {"v": lambda t: t[..., 0]}, r"v: expected shape \(B, NH, S, DHHV\), got \(1, 2, 20\)"),

@@ -3,7 +3,7 @@
 `mlstm` takes a whole sequence, `mlstm_step` one position of it; `check` makes a call on the emulator that looks at
 every access of the kernels. Names, order and layouts of their arguments are those of the public functions of
 mlstm_kernels. `gated_delta_rule` and `gated_delta_step` are the cell of Gated DeltaNet, with the arguments of
-flash-linear-attention, as those of `linear_attention` are: RetNet, simple GLA, Mamba-2's SSD. `LSTM` takes the place of `torch.nn.LSTM`. `MLP` is a language model of one word; its training step, `mlp_step`,
+flash-linear-attention, as those of `linear_attention` and `linear_attention_step` are: RetNet, simple GLA, Mamba-2's SSD. `LSTM` takes the place of `torch.nn.LSTM`. `MLP` is a language model of one word; its training step, `mlp_step`,
 is forward, backward and update in one call. On CUDA tensors kernels run that are compiled on the first call; on CPU
 tensors an emulator of a GPU runs the same kernels: right, and slow.
 
@@ -21,7 +21,8 @@ _PLACES = {
     **dict.fromkeys(("check", "mlstm", "mlstm_step", "versions"), "_api"),
     **dict.fromkeys(("mlstm_sig", "mlstm_sig_step"), "_sig"),
     **dict.fromkeys(("gated_delta_rule", "gated_delta_step"), "_gdn"),
-    "linear_attention": "_linear",
+    **dict.fromkeys(("linear_attention", "linear_attention_step"), "_linear"),
+    "mamba_chunk_scan_combined": "_mamba",
     "LSTM": "_lstm",
     "register": "_register",
     **dict.fromkeys(("MLP", "mlp_step"), "_mlp"),

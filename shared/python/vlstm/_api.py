@@ -286,7 +286,7 @@ def check(
 
 def versions():
     """The versions of each pass (`forward`, `gradients`, `step`; of the gated delta rule `delta`, `delta_gradients`, `delta_step`; of
-    linear attention `linear`, `linear_gradients`; of sigmoid gates `sigmoid`, `sigmoid_gradients`), of each but steps over packed
+    linear attention `linear`, `linear_gradients`, `linear_step`; of sigmoid gates `sigmoid`, `sigmoid_gradients`, `sigmoid_step`), of each but steps over packed
     sequences (`packed_forward`, …), and of a training step (`mlp`), those first that a GPU prefers.
 
     Returns:

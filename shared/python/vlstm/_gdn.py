@@ -43,7 +43,7 @@ def gated_delta_rule(
     Source: Yang et al. 2024, arXiv 2412.06464.
 
     The kernels have heads before positions: inputs and outputs are copied from one order to the other, unless `head_first` is
-    given. The backward pass makes the forward pass once more, and with K above 128 runs on CUDA cores, much slower. Only q, k, v,
+    given. The backward pass makes the forward pass once more. In float32 both run on CUDA cores, much slower. Only q, k, v,
     g, beta and the state are kept for it.
 
     Args:
@@ -148,37 +148,59 @@ def gated_delta_step(
         raise NotImplementedError(f"cu_seqlens: expected None, as a step has one position of each row, got {type(cu_seqlens).__name__}")
     _check(q, k, v, g, beta, initial_state, None, False, state_v_first)
     scale = _checked_scale(scale, version)
-    if q.shape[1] != 1:
-        raise ValueError(f"q: expected shape (B, 1, H, K), of one position, got {tuple(q.shape)}: call gated_delta_rule")
-    given = [t for t in (q, k, v, g, beta, initial_state, A_log, dt_bias) if isinstance(t, torch.Tensor)]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
-        raise ValueError(
-            "gated_delta_step: expected tensors that need no gradient, got some that do; it has none: call it under "
-            "torch.no_grad(), or call gated_delta_rule with one position"
-        )
+    given = q, k, v, g, beta, initial_state, A_log, dt_bias
+    _check_step(given, "gated_delta_step", "gated_delta_rule")
     g, beta = _gates(q, g, beta, False, use_gate_in_kernel, A_log, dt_bias, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     q, k, v = _prepared(q, k, v, use_qk_l2norm_in_kernel)
+    state = _state_of_step(initial_state, q, v, state_v_first, inplace)
+    o, state = _step((q, k, v, g, beta), state, scale, "delta", version, recurrence)
+    if not output_final_state:
+        return o, None
+    return o, state.mT.contiguous() if state_v_first else state
+
+
+def _check_step(given, name, whole):
+    """That there is one position, and that nothing needs a gradient; `whole` is the function of a sequence."""
+    if given[0].shape[1] != 1:
+        raise ValueError(f"q: expected shape (B, 1, H, K), of one position, got {tuple(given[0].shape)}: call {whole}")
+    refuse_gradients(given, name, whole)
+
+
+def refuse_gradients(given, name, whole):
+    """A step has none."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in given if isinstance(t, torch.Tensor)):
+        raise ValueError(
+            f"{name}: expected tensors that need no gradient, got some that do; it has none: call it under "
+            f"torch.no_grad(), or call {whole} with one position"
+        )
+
+
+def _state_of_step(initial_state, q, v, state_v_first, inplace):
+    """The state that a step updates where it lies: the one that is given, or a new one."""
     of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
     if inplace:
-        state = _in_place(initial_state, q, state_v_first)
-    elif initial_state is None:
-        state = q.new_zeros((q.shape[0], v.shape[2], q.shape[3], v.shape[3]), dtype=of_state)
-    else:
-        given = initial_state.mT if state_v_first else initial_state
-        state = given.to(of_state, copy=True, memory_format=torch.contiguous_format)
-    q, k, v = q[:, 0], k[:, 0], v[:, 0]
-    g, beta = (t[:, 0].to(of_state) for t in (g, beta))
+        return _in_place(initial_state, q, state_v_first)
+    if initial_state is None:
+        return q.new_zeros((q.shape[0], v.shape[2], q.shape[3], v.shape[3]), dtype=of_state)
+    given = initial_state.mT if state_v_first else initial_state
+    return given.to(of_state, copy=True, memory_format=torch.contiguous_format)
+
+
+def _step(tensors, state, scale, cell, version, plain):
+    """o (B, 1, HV, V) of q, k, v, g and beta (B, 1, …), and the state, which is updated where it lies. In float64 `plain` makes both, of
+    tensors with heads before positions."""
+    q, k, v, g, beta = (None if t is None else t[:, 0] for t in tensors)
+    of_gates = torch.float64 if q.dtype == torch.float64 else torch.float32
+    g, beta = (None if t is None else t.to(of_gates) for t in (g, beta))
     if q.dtype == torch.float64:
-        o, last = recurrence(*(t.unsqueeze(2) for t in (q, k, v, g, beta)), state, scale)
+        o, last = plain(*(None if t is None else t.unsqueeze(2) for t in (q, k, v, g, beta)), state, scale)
         o = o.squeeze(2)
-        state = state.copy_(last) if inplace else last
+        state.copy_(last)
     elif q.shape[0] == 0:
         o = torch.empty_like(v)  # no kernel is launched
     else:
-        o = _gdn_ops.step(q, k, v, g, beta, state, scale, version)
-    if not output_final_state:
-        return o.unsqueeze(1), None
-    return o.unsqueeze(1), state.mT.contiguous() if state_v_first else state
+        o = _gdn_ops.step(q, k, v, g, beta, state, scale, cell, version)
+    return o.unsqueeze(1), state
 
 
 def recurrence(q, k, v, g, beta, state, scale):
@@ -265,11 +287,16 @@ def _in_place(state, q, state_v_first):
         raise ValueError("inplace: expected False with state_v_first, got True: the kernels have K before V")
     if state is None:
         raise ValueError("initial_state: expected a tensor, to be updated in place, got None")
-    kept = {torch.bfloat16: (torch.float32, torch.bfloat16), torch.float64: (torch.float64,)}.get(q.dtype, (torch.float32,))
+    kept = types_of_state(q.dtype)
     if state.dtype not in kept or not state.is_contiguous():
         expected, got = _api._either(kept), f"{state.dtype}, strides {tuple(state.stride())}"
         raise ValueError(f"initial_state: expected {expected} without gaps, to be updated in place, got {got}")
     return state
+
+
+def types_of_state(dtype):
+    """Those in which a state may be kept where q is of this type."""
+    return {torch.bfloat16: (torch.float32, torch.bfloat16), torch.float64: (torch.float64,)}.get(dtype, (torch.float32,))
 
 
 def _check(*arguments):

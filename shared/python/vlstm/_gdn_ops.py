@@ -22,6 +22,7 @@ _INPUTS = "Tensor q, Tensor k, Tensor v, Tensor g, Tensor? beta, Tensor? c, Tens
 _SETTINGS = "bool last_state, float? scale, str cell, str version"
 _GATES = {"delta": ("g", "beta"), "linear": ("g", "w"), "sigmoid": ("f", "i")}
 _FUNCTIONS = {"delta": "gated_delta_rule", "linear": "linear_attention", "sigmoid": "mlstm_sig"}
+_STEPS = {"delta": "gated_delta_step", "linear": "linear_attention_step", "sigmoid": "mlstm_sig_step"}
 _library.define(f"gated_delta({_INPUTS}, {_SETTINGS}) -> (Tensor, Tensor)", tags=_TAGS)
 _library.define(
     f"gated_delta_backward(Tensor? dh, Tensor? dc, {_INPUTS}, {_SETTINGS})"
@@ -29,7 +30,8 @@ _library.define(
     tags=_TAGS,
 )
 _library.define(
-    "gated_delta_step(Tensor q, Tensor k, Tensor v, Tensor g, Tensor beta, Tensor(a!) c, float? scale, str version) -> Tensor",
+    "gated_delta_step(Tensor q, Tensor k, Tensor v, Tensor g, Tensor? beta, Tensor(a!) c, float? scale, str cell, str version)"
+    " -> Tensor",
     tags=_TAGS,
 )
 
@@ -167,9 +169,9 @@ torch.library.register_autograd(
 # ---- step ----------------------------------------------------------------------------------------
 
 
-def _step(q, k, v, g, beta, c, scale, version):
-    named = {**_named(q, k, v, g, beta, None, None, "delta"), "C0": c}
-    planned = _launch.plan_for(_launch.device_name(q), "delta_step", named, _of_scale(scale), version)
+def _step(q, k, v, g, beta, c, scale, cell, version):
+    named = {**_named(q, k, v, g, beta, None, None, cell), "C0": c}
+    planned = _launch.plan_for(_launch.device_name(q), f"{cell}_step", named, _of_scale(scale), version)
     return _launch.run(planned, named)["h"]
 
 
@@ -177,7 +179,7 @@ _implement("gated_delta_step", _step)
 
 
 @torch.library.register_fake("vlstm::gated_delta_step", lib=_library)
-def _fake_step(q, k, v, g, beta, c, scale, version):
+def _fake_step(q, k, v, g, beta, c, scale, cell, version):
     return q.new_empty(v.shape)
 
 
@@ -245,13 +247,13 @@ def gated_delta(tensors, settings):
     return h, last if settings[0] else None
 
 
-def step(q, k, v, g, beta, c, scale, version):
+def step(q, k, v, g, beta, c, scale, cell, version):
     """h of one position; the state is updated where it lies, and must have no gaps."""
     tensors = q, k, v, g, beta, c
     if _ops.is_plain(tensors):
         _ops.note_changes(c)
-        return _step(*tensors, scale, version)
+        return _step(*tensors, scale, cell, version)
     if not torch.compiler.is_compiling():
-        _ops.refuse_tangents("gated_delta_step", tensors)
-        _ops.refuse_batched("gated_delta_step", tensors)
-    return torch.ops.vlstm.gated_delta_step(*tensors, scale, version)
+        _ops.refuse_tangents(_STEPS[cell], tensors)
+        _ops.refuse_batched(_STEPS[cell], tensors)
+    return torch.ops.vlstm.gated_delta_step(*tensors, scale, cell, version)

@@ -47,6 +47,7 @@ def _say_that_it_is_slow():
 _DELTA_PASSES = {"delta": "the forward pass", "delta_gradients": "the backward pass", "delta_step": "a step"}
 _DELTA_PASSES |= {"linear": "the forward pass", "linear_gradients": "the backward pass"}
 _DELTA_PASSES |= {"sigmoid": "the forward pass", "sigmoid_gradients": "the backward pass"}
+_DELTA_PASSES |= {"linear_step": "a step", "sigmoid_step": "a step"}
 _DELTA_LETTERS = {"DHQK": "K", "DHHV": "V", "NKV": "H", "NH": "HV", "S": "T"}
 _DELTA_TENSORS = {"C0": "initial_state", "dh": "the gradient of o", "dCN": "the gradient of the final state"}
 
@@ -74,7 +75,7 @@ _LOADED_AT_ONCE = 16
 # Outputs that no caller of a pass wants, and states that none keeps: they are made in the scratch memory.
 _UNWANTED = {"forward": {"m", "n"}, "gradients": {"h", "m", "n", "CN", "nN", "mN"}, "step": set()}
 _UNWANTED |= {"delta": set(), "delta_gradients": {"h"}, "delta_step": set(), "linear": set(), "linear_gradients": {"h"}}
-_UNWANTED |= {"sigmoid": set(), "sigmoid_gradients": {"h"}}
+_UNWANTED |= {"sigmoid": set(), "sigmoid_gradients": {"h"}, "linear_step": set(), "sigmoid_step": set()}
 
 
 class Planned:

@@ -95,6 +95,90 @@ def linear_attention(
     return o, last.mT.contiguous() if state_v_first else last
 
 
+def linear_attention_step(
+    q,
+    k,
+    v,
+    g=None,
+    g_gamma=None,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    reverse=False,
+    state_v_first=False,
+    cu_seqlens=None,
+    *,
+    w=None,
+    inplace=False,
+    version="auto",
+):
+    """One position of linear attention behind a state, for decoding: as flash-linear-attention's `fused_recurrent_simple_gla`, or
+    its `fused_recurrent_retention` with `g_gamma`, with T = 1. It has no gradient.
+
+    Args:
+        q, k: (B, 1, H, K), in float32, float16 or bfloat16, K a multiple of 16 up to 512; v: (B, 1, HV, V), V a multiple of 16 up to 1024;
+            g, w: (B, 1, HV). In float64 PyTorch's own operations compute it, of any K and V.
+        initial_state: the state before the position, (B, HV, K, V); None stands for zeros.
+        reverse: of one position both directions are the same.
+        inplace: whether the state is updated where it lies, as of `gated_delta_step`.
+        version: `auto`, or a name of those that `versions` lists under `linear_step`.
+        All others: as of `linear_attention`.
+
+    Returns:
+        o (B, 1, HV, V) of the type of v, and the state behind the position, or None. In place it is `initial_state`; else it is new,
+        in float32 (float64 for q in float64).
+
+    Raises:
+        TypeError, ValueError: as `linear_attention`; also where a gradient would be needed.
+    """
+    if cu_seqlens is not None:
+        raise NotImplementedError(f"cu_seqlens: expected None, as a step has one position of each row, got {type(cu_seqlens).__name__}")
+    gate = _gate(q, v, g, g_gamma, False)
+    weight = gate if w is None else w
+    _gdn._check(q, k, v, gate, weight, initial_state, None, False, state_v_first, ("g", "w", "initial_state"))
+    scale = _gdn._checked_scale(scale, version)
+    _gdn._check_step((q, k, v, gate, weight, initial_state), "linear_attention_step", "linear_attention")
+    q, k, v = _gdn._prepared(q, k, v, False)
+    state = _gdn._state_of_step(initial_state, q, v, state_v_first, inplace)
+    o, state = _gdn._step((q, k, v, gate, w), state, scale, "linear", version, plain)
+    if not output_final_state:
+        return o, None
+    return o, state.mT.contiguous() if state_v_first else state
+
+
+def sigmoid_step(q, k, v, i, f, c, dtype_state, inplace, version):
+    """h (B, NH, DHHV) and c of one position of `vlstm.mlstm_sig` without a normaliser."""
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("i", i), ("f", f), ("c", c)):
+        _api._check_tensor(name, tensor, q, _gdn._FLOATS)
+    *sizes, keys = _api._shape_of("q", q, "B, NH, DHQK")
+    *_, values = _api._shape_of("v", v, "B, NH, DHHV")
+    sizes = tuple(sizes)
+    for name, tensor, columns in (("k", k, (keys,)), ("v", v, (values,)), ("c", c, (keys, values))):
+        _api._check_shape(name, tensor, (*sizes, *columns))
+    for name, gate in (("i", i), ("f", f)):
+        _api._check_shape(name, gate, sizes, (*sizes, 1))
+    i, f = (gate.reshape(sizes) for gate in (i, f))
+    rows = [t.unsqueeze(1) for t in (q, k, v, f, i)]
+    axes = "B, 1, NH, DHQK", "B, 1, NH, DHHV"
+    _gdn._check(*rows, c, None, False, False, ("f", "i", "c"), axes)
+    _gdn._checked_scale(None, version)
+    _gdn.refuse_gradients((q, k, v, i, f, c), "mlstm_sig_step", "mlstm_sig")
+    q, k, v, f, i = (*_gdn._prepared(*rows[:3], False), *rows[3:])
+    kept = _gdn.types_of_state(q.dtype)
+    if dtype_state not in kept:
+        raise TypeError(f"dtype_state: expected {_api._either(kept)} with q in {q.dtype}, got {dtype_state}")
+    if inplace and (c.dtype != dtype_state or not c.is_contiguous()):
+        got = f"{c.dtype}, strides {tuple(c.stride())}"
+        raise ValueError(f"c: expected {dtype_state} without gaps, to be updated in place, got {got}")
+    state = c if inplace else c.detach().to(dtype_state, copy=True, memory_format=torch.contiguous_format)
+    h, state = _gdn._step((q, k, v, f, i), state, None, "sigmoid", version, _plain_sigmoid)
+    return h.squeeze(1), state
+
+
+def _plain_sigmoid(q, k, v, f, i, state, scale):
+    return plain(q, k, v, torch.nn.functional.logsigmoid(f), i.sigmoid(), state, scale)
+
+
 def sigmoid_attention(q, k, v, i, f, state, output_final_state, cu_seqlens, version, cast):
     """h and the last state, or None, of `vlstm.mlstm_sig` without a normaliser: heads before positions. `cast` is the type under an autocast, or
     None."""
@@ -106,8 +190,7 @@ def sigmoid_attention(q, k, v, i, f, state, output_final_state, cu_seqlens, vers
     if q.shape[0] == 0 or q.shape[2] == 0:
         h, last = _gdn._of_nothing(*tensors, cu_seqlens)
     elif q.dtype in (torch.float32, torch.float64):
-        gates = torch.nn.functional.logsigmoid(tensors[3]), tensors[4].sigmoid()
-        h, last = _gdn._each_alone(lambda *own: plain(*own, None), [q, k, v, *gates, tensors[5]], cu_seqlens)
+        h, last = _gdn._each_alone(lambda *own: _plain_sigmoid(*own, None), tensors, cu_seqlens)
     else:
         h, last = _gdn_ops.gated_delta([*tensors, cu_seqlens], (bool(output_final_state), None, "sigmoid", version))
     return h, last if output_final_state else None

@@ -29,7 +29,7 @@ def mlstm_sig(
         c_initial, n_initial, m_initial: the state before the first position, as this function returns it. One that carries no
             factor, such as mlstm_kernels', has m = 0.
         normalizer_grad: `exact` is the gradient of h as it stands; `constant` holds the normaliser constant, as mlstm_kernels does.
-        normalize: whether h is divided by a normaliser. Without one there is no step, and these are refused: `n_initial`,
+        normalize: whether h is divided by a normaliser. Without one these are refused: `n_initial`,
             `m_initial`, and any `dtype_state` but float32 (float64 for q in float64, too). eps, chunk_size and
             normalizer_grad are checked and have no effect.
         All others: as of `mlstm`.
@@ -62,12 +62,28 @@ def mlstm_sig(
 
 
 def mlstm_sig_step(
-    q, k, v, i, f, c, n, m, eps=1e-6, dtype_state=torch.float32, *, inplace=False, version="auto"
+    q, k, v, i, f, c, n=None, m=None, eps=1e-6, dtype_state=torch.float32, *, inplace=False, version="auto", normalize=True
 ):
     """One position of the mLSTM with sigmoid gates behind a state, for decoding. It has no gradient.
 
-    Args, returns and raises: as of `mlstm_step`, with the sigmoid of i and the equations of `mlstm_sig`.
+    Args:
+        normalize: whether h is divided by a normaliser, as in `mlstm_sig`. With False the state is c alone: n and m are refused, eps is
+            checked and has no effect, and `version` is a name of those that `versions` lists under `sigmoid_step`. In float64
+            PyTorch's own operations compute it then.
+        All others: as of `mlstm_step`, with the sigmoid of i and the equations of `mlstm_sig`.
+
+    Returns:
+        As `mlstm_step`, or with `normalize=False` h and c.
+
+    Raises:
+        As `mlstm_step`.
     """
+    if not normalize:
+        for name, state in (("n", n), ("m", m)):
+            if state is not None:
+                raise ValueError(f"{name}: expected None with normalize=False, got {type(state).__name__}")
+        _api._check_scalars(eps, None, version)
+        return _linear.sigmoid_step(q, k, v, i, f, c, dtype_state, inplace, version)
     return _api.mlstm_step(q, k, v, _logarithm(i), f, c, n, m, eps, dtype_state, inplace=inplace, version=version)
 
 

@@ -40,7 +40,7 @@ template <class State, int STRIDE> struct Strip {
     }
 
     // `key` of the first row; end_run(of_run) behind each run, with its Σ_r s q_r C'_rc.
-    template <class EndRun>
+    template <class Weights, class EndRun>
     __device__ __forceinline__ void update(const Weights& w, const Key* key, const float (&v)[N], EndRun end_run) {
         for (; runs > 0; --runs, at += STEP * dhhv, key += STEP) {
             float of_run[N] = {};

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(THREADS)
     long long head = blockIdx.x;
     q += head * dhqk, k += head * dhqk, n += head * dhqk;
     v += head * dhhv, h += head * dhhv, C += head * dhqk * dhhv;
-    Weights w(i_gate[head], f_gate[head], m[head]);
+    StepWeights w(i_gate, f_gate, m, head);
 
     float l = 0;
     for (int r = threadIdx.x; r < dhqk; r += THREADS) {
@@ -27,7 +27,6 @@ __global__ void __launch_bounds__(THREADS)
     }
     l = scale * block_reduce<THREADS>(l, Add{}, 0.0f);
     if (threadIdx.x == 0) m[head] = w.m;  // block_reduce's barriers lie behind all reads of m
-    float over = normaliser(l, w.m, eps);
 
     // ANCHOR: columns
     for (int c = threadIdx.x; c < dhhv; c += THREADS) {
@@ -38,7 +37,7 @@ __global__ void __launch_bounds__(THREADS)
             *cell = from_math<State>(after);
             sum += to_math(q[r]) * after;
         }
-        h[c] = from_math<T>(scale * sum / over);
+        h[c] = from_math<T>(normalised(scale * sum, l, w.m, eps));
     }
     // ANCHOR_END: columns
 }

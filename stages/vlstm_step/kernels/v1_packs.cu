@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(THREADS)
     long long head = blockIdx.x;
     q += head * dhqk, k += head * dhqk, n += head * dhqk;
     v += head * dhhv, h += head * dhhv, C += head * dhqk * dhhv;
-    Weights w(i_gate[head], f_gate[head], m[head]);
+    StepWeights w(i_gate, f_gate, m, head);
 
     float l = 0;
     for (int r = thread; r < dhqk; r += THREADS) {
@@ -32,7 +32,6 @@ __global__ void __launch_bounds__(THREADS)
     }
     l = block_reduce<THREADS>(l, Add{}, 0.0f);  // with a barrier: all keys are there, m is read
     if (thread == 0) m[head] = w.m;
-    float over = normaliser(l, w.m, eps);
 
     int warp = thread / 32, own_runs = runs_of_group(dhqk), first = warp * own_runs;
     int runs = min(own_runs, dhqk / RUN - first);
@@ -47,7 +46,7 @@ __global__ void __launch_bounds__(THREADS)
         sums.end();
         __syncthreads();  // the sums of all warps are there
         if (thread < COLUMNS && c0 + thread < dhhv)
-            h[c0 + thread] = from_math<T>(sums.total(thread, dhqk) / over);
+            h[c0 + thread] = from_math<T>(normalised(sums.total(thread, dhqk), l, w.m, eps));
         __syncthreads();  // they are read: those of the next columns may be written
     }
 }

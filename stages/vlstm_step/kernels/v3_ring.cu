@@ -43,7 +43,7 @@ template <class State, int PLACES> struct WarpRing {
     // This lane's row of run i.
     __device__ __forceinline__ State* row(int i) const { return C + (i * RUN + lane) * dhhv; }
 
-    template <class EndRun>
+    template <class Weights, class EndRun>
     __device__ __forceinline__ void update(const Weights& w, const Key* key, const float (&v)[N], EndRun end_run) {
         for (int i = 0; i < runs; ++i, key += RUN) {
             int here = i % PLACES;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     float values[N];
     load_values(values, v, c0 + own, c0 + own < dhhv);
 
-    Weights w(i_gate[head], f_gate[head], m[head]);
+    StepWeights w(i_gate, f_gate, m, head);
     float l = read_keys<THREADS>(key, w, q, k, n, dhqk, scale);
     if (thread == 0) last = last_to_come(tickets + head, slices);
 
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     sums.end();
     __syncthreads();  // all sums are there, and `last`
     if (thread < COLUMNS && c0 + thread < dhhv)
-        h[c0 + thread] = from_math<T>(sums.total(thread, dhqk) / normaliser(l, w.m, eps));
+        h[c0 + thread] = from_math<T>(normalised(sums.total(thread, dhqk), l, w.m, eps));
 
     if (!last) return;
     if (thread == 0) m[head] = w.m;

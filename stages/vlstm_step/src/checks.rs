@@ -2,18 +2,131 @@
 
 use lab_device::{DType, Device};
 use lab_families::vlstm::step::sizes;
-use lab_families::{qkv, vlstm};
+use lab_families::{gdn, qkv, vlstm};
 use lab_harness::suite::{Check, VersionCheck};
 use lab_harness::{
     Options, Problem, Tensor, Tensors, Version, compare, distance, run, version_checks,
 };
 
-use crate::{PACKS, RING, SLICES};
+use crate::{DECAY, NORMALISED, PACKS, RING, SIGMOID, SLICES};
 
-pub(crate) static VERSION_CHECKS: &[VersionCheck] =
-    version_checks![a_prefill_and_steps_are_the_sequence];
+pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
+    a_prefill_and_steps_are_the_sequence if keeps_m,
+    a_prefill_and_steps_are_linear_attention if has_no_n,
+];
 
-pub(crate) static CHECKS: &[Check] = &[Check::new("slices_do_not_matter", slices_agree)];
+pub(crate) static CHECKS: &[Check] = &[
+    Check::new("slices_do_not_matter", slices_agree),
+    Check::new("slices_of_relatives_do_not_matter", slices_of_relatives_agree),
+    Check::new("steps_of_sigmoid_gates_are_the_vlstms", sigmoid_steps_are_the_vlstms),
+];
+
+fn keeps_m(version: &dyn Version) -> bool {
+    version.info().takes("m0")
+}
+
+fn has_no_n(version: &dyn Version) -> bool {
+    !version.info().takes("n0")
+}
+
+/// However wide the slices of a relative are: the same bits.
+fn slices_of_relatives_agree(device: &Device) {
+    for version in [&DECAY, &SIGMOID, &NORMALISED] {
+        for (dtype, shape) in [
+            (DType::F32, [1, 2, 1, 80, 144]),
+            (DType::BF16, [2, 2, 2, 48, 272]),
+            (DType::F16, [1, 1, 1, 272, 48]),
+        ] {
+            let inputs = version.inputs(&Problem::new(gdn::step::sizes(shape), dtype));
+            let all = ["4", "8", "16", "32"].map(|lanes| {
+                let options = Options::parse(&[format!("lanes={lanes}")], version.info()).unwrap();
+                let out = run(version, device, &inputs, &options).unwrap();
+                for c in compare(version, &inputs, &out, &options, dtype) {
+                    assert!(c.passed(), "{lanes} {dtype} {}", c.complaint());
+                }
+                out
+            });
+            assert!(all.iter().all(|out| *out == all[0]), "{} {dtype}", version.info().name);
+        }
+    }
+}
+
+/// mLSTMsig is the vLSTM with log σ(i) for i, whose state carries exp(−m): from no state on, h of both is the same, and so is C exp(m).
+fn sigmoid_steps_are_the_vlstms(device: &Device) {
+    let shape = [1, 3, 3, 32, 48];
+    let [b, nh, _, dhqk, dhhv] = shape;
+    let options = Options::parse(&["eps=0"], NORMALISED.info()).unwrap();
+    let of_vlstm = Options::parse(&["eps=0"], SLICES.info()).unwrap();
+    let mut theirs = vlstm::step::no_state([b, nh, dhqk, dhhv], DType::F32);
+    let zeros =
+        |shape: &[usize]| Tensor::rounded(DType::F32, shape, &vec![0.0; shape.iter().product()]);
+    let (mut c, mut n) = (zeros(&[b, nh, dhqk, dhhv]), zeros(&[b, nh, dhqk]));
+    for seed in 0..12 {
+        let problem = Problem { seed, ..Problem::new(gdn::step::sizes(shape), DType::F32) };
+        let mut inputs = NORMALISED.inputs(&problem);
+        inputs.insert("C0".into(), c);
+        inputs.insert("n0".into(), n);
+        let out = run(&NORMALISED, device, &inputs, &options).unwrap();
+        let i: Vec<f64> = inputs["i"].values().iter().map(|i| -(-i).exp().ln_1p()).collect();
+        inputs.insert("i".into(), Tensor::rounded(DType::F32, &[b, nh], &i));
+        inputs.extend(theirs);
+        let vlstm = run(&SLICES, device, &inputs, &of_vlstm).unwrap();
+        let m = vlstm["mN"].values();
+        let columns = dhqk * dhhv;
+        let scaled: Vec<f64> = (vlstm["CN"].values().chunks(columns).zip(&m))
+            .flat_map(|(head, m)| head.iter().map(|c| c * m.exp()).collect::<Vec<_>>())
+            .collect();
+        for (name, expected) in [("h", vlstm["h"].values()), ("CN", scaled)] {
+            let error = distance(&out[name].values(), &expected);
+            assert!(error <= 2e-6, "position {seed}: {name}: {error:.2e}");
+        }
+        (c, n) = (out["CN"].clone(), out["nN"].clone());
+        theirs = [("C0", "CN"), ("n0", "nN"), ("m0", "mN")]
+            .into_iter()
+            .map(|(before, after)| (before.to_owned(), vlstm[after].clone()))
+            .collect();
+    }
+}
+
+/// As the check below, of the walk without n, and of the reference over all positions.
+fn a_prefill_and_steps_are_linear_attention(version: &dyn Version, device: &Device) {
+    let is_sigmoid = version.info().takes("f");
+    let forward = if is_sigmoid { &vlstm_fw_v4::SIGMOID } else { &vlstm_fw_v4::DECAY };
+    let arch = &device.facts().arch;
+    if !forward.sources().iter().all(|source| source.runs_on(arch)) {
+        return eprintln!("no prefill on {arch}: vlstm_fw_v4 needs a newer GPU");
+    }
+    let with_state = Options::parse(&["last_state=yes"], forward.info()).unwrap();
+    let (prompt, all) = (70, 78);
+    // Of h and of C. The prompt's C is one of products of halves, until the gates have forgotten it.
+    for (dtype, state, bound, of_c) in [
+        (DType::F16, DType::F32, 8e-4, 6e-4),
+        (DType::BF16, DType::F32, 6e-3, 5e-3),
+        // C is rounded in every step.
+        (DType::BF16, DType::BF16, 1.6e-2, 1e-2),
+    ] {
+        let whole = forward.inputs(&Problem::new(gdn::sizes([1, 4, 2, all, 32, 48]), dtype));
+        let each = |of: &dyn Fn(&Tensor) -> Tensor| -> Tensors {
+            whole.iter().map(|(name, tensor)| (name.clone(), of(tensor))).collect()
+        };
+        let left = run(forward, device, &each(&|tensor| tensor.positions(0..prompt)), &with_state)
+            .unwrap();
+        let mut c = Tensor::rounded(state, &left["CN"].shape, &left["CN"].values());
+        let reference = forward.reference(&whole, &with_state);
+        let of = |name: &str| &reference.iter().find(|o| o.0 == name).expect("an output").1;
+        let h = Tensor::rounded(DType::F64, &whole["v"].shape, of("h"));
+        for position in prompt..all {
+            let mut inputs = each(&|tensor| tensor.position(position));
+            inputs.insert("C0".into(), c);
+            let out = run(version, device, &inputs, &Options::default()).unwrap();
+            let error = distance(&out["h"].values(), &h.position(position).values());
+            assert!(error <= bound, "{dtype} {state} {position}: h: {error:.2e}");
+            c = out["CN"].clone();
+        }
+        let error = distance(&c.values(), of("CN"));
+        assert!(error <= of_c, "{dtype} {state}: CN: {error:.2e}");
+    }
+}
 
 /// However wide the slices are, and by whatever way the rows come: the same bits.
 fn slices_agree(device: &Device) {

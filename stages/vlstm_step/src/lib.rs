@@ -7,11 +7,13 @@
 #![deny(unsafe_code)]
 
 mod checks;
+mod relatives;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
 use lab_families::vlstm;
 use lab_families::vlstm::step::{self, StepSlots, sizes};
 use lab_harness::compare::{in_f32, unit};
+use lab_harness::plan::Scope;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Stage, Version, arguments,
 };
@@ -21,6 +23,8 @@ pub mod kernels {
     //! The kernel files, embedded by the build script, and what this crate promises of their launches: its only unsafe code.
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
+
+pub use self::relatives::{DECAY, NORMALISED, Relative, SIGMOID};
 
 /// The step by one kernel.
 #[derive(Debug)]
@@ -157,7 +161,7 @@ pub static RING: Step = Step {
 pub static STAGE: Stage = Stage {
     name: "vlstm_step",
     teaches: "one step, for decoding: the state is updated in place, at the speed of memory",
-    versions: &[&SIMPLE, &PACKS, &SLICES, &RING],
+    versions: &[&SIMPLE, &PACKS, &SLICES, &RING, &DECAY, &SIGMOID, &NORMALISED],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
@@ -208,33 +212,64 @@ impl Version for Step {
         let of_types =
             |i: &Instance| i.has("T", request.dtype.cpp()) && i.has("State", state.cpp());
         let mut instances = self.source.instances(self.kernel).filter(of_types);
-        let of_pack = 16 / state.size();
-        let lanes = match self.split {
+        let mut first = || device.load(instances.next().expect("the types were checked"));
+        match self.split {
             Split::Heads => {
-                let kernel = device.load(instances.next().expect("the types were checked"))?;
+                let kernel = first()?;
                 let launch = Launch::of([blocks(heads)?, 1, 1], kernel.block()?);
                 plan.launch_in(&scope, &kernel, launch, arguments![])?;
-                return Ok(plan);
             }
-            Split::Warp => 32,
-            Split::Lanes => match request.text(LANES.name) {
-                "auto" => {
-                    let multiprocessors = device.facts().multiprocessors as usize;
-                    lanes_for(heads, dhhv, of_pack, multiprocessors)
-                }
-                text => text.parse().expect("one of the choices"),
-            },
+            Split::Warp => {
+                let kernel = first()?;
+                let tickets = plan.zeros(DType::U32, heads);
+                let slices = dhhv.div_ceil(32 * 16 / state.size());
+                let launch = Launch::of([blocks(heads * slices)?, 1, 1], kernel.block()?);
+                plan.launch_in(&scope, &kernel, launch, arguments![tickets, slices])?;
+            }
+            Split::Lanes => {
+                let slices = Slices::of(device, request, heads, dhhv, state)?;
+                let fits =
+                    |i: &Instance| i.size("LANES") == slices.lanes && i.argument("GATES").is_none();
+                let instance = instances.find(fits).expect("each choice has one");
+                let tickets = plan.zeros(DType::U32, heads);
+                let scope = scope.with(arguments![tickets, sharing: 1, weighed: true]);
+                slices.launch(&mut plan, &scope, instance)?;
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// How the columns of a head are shared out by [`SLICES`] and its relatives.
+#[derive(Clone, Copy)]
+struct Slices {
+    lanes: usize,
+    slices: usize,
+    blocks: u32,
+}
+
+impl Slices {
+    fn of(
+        device: &Device,
+        request: &Request<'_>,
+        heads: usize,
+        dhhv: usize,
+        state: DType,
+    ) -> Result<Self, Error> {
+        let of_pack = 16 / state.size();
+        let lanes = match request.text(LANES.name) {
+            "auto" => lanes_for(heads, dhhv, of_pack, device.facts().multiprocessors as usize),
+            text => text.parse().expect("one of the choices"),
         };
         let slices = dhhv.div_ceil(lanes * of_pack);
-        let fits = |i: &Instance| self.split == Split::Warp || i.size("LANES") == lanes;
-        let instance = instances.find(fits).expect("each choice has one");
-        let kernel = device.load(instance)?;
-        let tickets = plan.zeros(DType::U32, heads);
-        let launch = Launch::of([blocks(heads * slices)?, 1, 1], kernel.block()?);
-        // These wait for the launch before within the kernel.
-        let launch = if self.split == Split::Lanes { launch.overlap_previous() } else { launch };
-        plan.launch_in(&scope, &kernel, launch, arguments![tickets, slices])?;
-        Ok(plan)
+        Ok(Self { lanes, slices, blocks: blocks(heads * slices)? })
+    }
+
+    fn launch(self, plan: &mut Plan, scope: &Scope, instance: Instance) -> Result<(), Error> {
+        let kernel = plan.device().load(instance)?;
+        // It waits for the launch before within the kernel.
+        let launch = Launch::of([self.blocks, 1, 1], kernel.block()?).overlap_previous();
+        plan.launch_in(scope, &kernel, launch, arguments![slices: self.slices])
     }
 }
 

@@ -4,8 +4,8 @@
 //
 //   gates         g_t                 w_t                             normaliser   N_t
 //   Exponential   log sigmoid(f_t)    exp(i_t), divided by exp(m_t)   MaxExp       max(|s n_t·q_t|, exp(-m_t)) + eps
-//   Sigmoid       log sigmoid(f_t)    sigmoid(i_t)                    None         1
-//   Decay         g_t, given          w_t > 0, given, or 1
+//   Sigmoid       log sigmoid(f_t)    sigmoid(i_t)                    One          max(|s n_t·q_t|, 1) + eps
+//   Decay         g_t, given          w_t > 0, given, or 1            None         1
 //
 // Where no weight is an exponential of an input, nothing needs m: it is 0 everywhere. Without N nothing needs n.
 #pragma once
@@ -16,6 +16,7 @@ namespace lab {
 // ANCHOR: policy
 // STABILISED: whether m is kept, and weights are divided by its exponential. MAY_BE_ONE: whether input gates may be left out, a null
 // pointer. A position past the end has nothing() in place of its input gate, whose weight is 0, and open() in place of the other.
+// weight(i): the exponential of log_weight(i), where weights are not divided.
 struct Exponential {
     static constexpr bool STABILISED = true, MAY_BE_ONE = false;
     template <class At> __device__ __forceinline__ static float input(const float* i, At t) { return i[t]; }
@@ -31,6 +32,7 @@ struct Exponential {
 struct Sigmoid : Exponential {
     static constexpr bool STABILISED = false;
     __device__ __forceinline__ static float log_weight(float i) { return log_sigmoid(i); }
+    __device__ __forceinline__ static float weight(float i) { return 1 / (1 + expf(-i)); }
     // Weights are at most 1, so a gate that keeps less than f32's least normal number leaves nothing of the state before it, and dF is 0, but
     // for what roundings leave. (With m a state may outweigh whatever is written behind a gate, however little that keeps.)
     __device__ __forceinline__ static float gradient_of_kept(float f, float dF) {
@@ -46,6 +48,7 @@ struct Decay {
     template <class At> __device__ __forceinline__ static float input(const float* w, At t) { return w ? w[t] : 1; }
     __device__ __forceinline__ static float nothing() { return 0; }
     __device__ __forceinline__ static float log_weight(float w) { return logf(w); }
+    __device__ __forceinline__ static float weight(float w) { return w; }
     // As a forget gate that is shut: -∞ would leave NaN behind it. NaN stays.
     __device__ __forceinline__ static float log_kept(float g) { return g < SHUT ? SHUT : g; }
     __device__ __forceinline__ static float open() { return 0; }
@@ -60,6 +63,11 @@ struct Decay {
 struct MaxExp {
     static constexpr bool DIVIDES = true;
     __device__ __forceinline__ static float floor(double m) { return expf(static_cast<float>(-m)); }
+};
+
+struct One {
+    static constexpr bool DIVIDES = true;
+    __device__ __forceinline__ static float floor(double) { return 1; }
 };
 
 struct None {

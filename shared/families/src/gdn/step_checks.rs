@@ -2,6 +2,7 @@
 
 use lab_device::{DType, Device};
 
+use super::Cell;
 use super::step_problem::sizes;
 use crate::checking::{assert_inputs_right, set};
 use crate::qkv::checks::{dtype_of, outputs_of};
@@ -17,7 +18,22 @@ pub(super) static CHECKS: &[VersionCheck] = version_checks![
     nan_stays_in_its_head,
     what_does_not_fit_is_refused,
     any_schedule_gives_the_same in Ends,
+    without_weights_they_are_ones if takes_weights,
+    epsilon_is_added_to_the_normaliser if divides,
 ];
+
+fn takes_weights(version: &dyn Version) -> bool {
+    version.info().takes("w")
+}
+
+fn divides(version: &dyn Version) -> bool {
+    version.info().takes("n0")
+}
+
+/// The names of what says how much is kept, and how much is written.
+fn gates_of(version: &dyn Version) -> [&'static str; 2] {
+    Cell::of(version.info()).gates()
+}
 
 fn inputs_of(version: &dyn Version, shape: [usize; 5]) -> Tensors {
     version.inputs(&Problem::new(sizes(shape), dtype_of(version)))
@@ -42,22 +58,51 @@ fn either_type_of_state_is_right(version: &dyn Version, device: &Device) {
     }
 }
 
-/// Gates that keep all or nothing, of an infinite state too; beta at its ends.
+/// Gates that keep all or nothing, of an infinite state too; what is written at its ends.
 fn extreme_gates_are_right(version: &dyn Version, device: &Device) {
-    for (n, g) in [0.0, -100.0, -1e4, f64::NEG_INFINITY].into_iter().enumerate() {
-        // Where nothing is kept and nothing written, h is too small for halves.
-        for beta in if g == 0.0 { [0.0, 0.5, 1.0] } else { [0.25, 0.5, 1.0] } {
+    let [kept, written] = gates_of(version);
+    // Where nothing is kept and nothing written, h is too small for halves.
+    let (open, of_open, of_shut) = match Cell::of(version.info()) {
+        Cell::Sigmoid => (1e4, [f64::NEG_INFINITY, 0.0, 1e4], [-1.0, 0.0, 1e4]),
+        _ => (0.0, [0.0, 0.5, 1.0], [0.25, 0.5, 1.0]),
+    };
+    for (n, g) in [open, -100.0, -1e4, f64::NEG_INFINITY].into_iter().enumerate() {
+        for beta in if g == open { of_open } else { of_shut } {
             let dtype = version.info().dtypes[n % version.info().dtypes.len()];
             let mut inputs = version.inputs(&Problem::new(sizes([1, 2, 2, 32, 48]), dtype));
-            set(&mut inputs, "g", |_| g);
-            set(&mut inputs, "beta", |_| beta);
-            assert_right(version, device, &inputs, &format!("g={g} beta={beta}"));
+            set(&mut inputs, kept, |_| g);
+            set(&mut inputs, written, |_| beta);
+            assert_right(version, device, &inputs, &format!("{kept}={g} {written}={beta}"));
             if g < -1e3 {
-                set(&mut inputs, "C0", |_| f64::INFINITY);
-                assert_right(version, device, &inputs, &format!("g={g} behind infinity"));
+                for state in version.info().inputs.iter().filter(|i| ["C0", "n0"].contains(&i.name))
+                {
+                    set(&mut inputs, state.name, |_| f64::INFINITY);
+                }
+                assert_right(version, device, &inputs, &format!("{kept}={g} behind infinity"));
             }
         }
     }
+}
+
+/// The same bits as with weights of 1.
+fn without_weights_they_are_ones(version: &dyn Version, device: &Device) {
+    let mut inputs = inputs_of(version, [2, 4, 2, 32, 48]);
+    set(&mut inputs, "w", |_| 1.0);
+    let ones = outputs_of(version, device, &inputs);
+    inputs.remove("w");
+    assert_eq!(outputs_of(version, device, &inputs), ones);
+    assert_right(version, device, &inputs, "without weights");
+}
+
+fn epsilon_is_added_to_the_normaliser(version: &dyn Version, device: &Device) {
+    let inputs = inputs_of(version, [1, 3, 3, 32, 32]);
+    for eps in ["0", "2"] {
+        let options = Options::parse(&[format!("eps={eps}")], version.info()).unwrap();
+        assert_inputs_right(version, device, &inputs, &options, eps);
+    }
+    let options = Options::parse(&["eps=-1"], version.info()).unwrap();
+    let error = run(version, device, &inputs, &options).unwrap_err().to_string();
+    assert_eq!(error, "--set eps: expected a number that is not negative, got -1");
 }
 
 /// A second launch is the second position: as a new run behind the state of the first.
@@ -69,6 +114,9 @@ fn launches_go_on_with_the_state(version: &dyn Version, device: &Device) {
         let expected = outputs_of(version, device, &inputs);
         assert_eq!(prepared.outputs().unwrap(), expected, "position {position}");
         inputs.insert("C0".to_owned(), expected["CN"].clone());
+        if let Some(n) = expected.get("nN") {
+            inputs.insert("n0".to_owned(), n.clone());
+        }
     }
 }
 
@@ -92,7 +140,8 @@ fn nan_stays_in_its_head(version: &dyn Version, device: &Device) {
     let nh = 2;
     let clean = inputs_of(version, [1, nh, nh, 32, 48]);
     let before = outputs_of(version, device, &clean);
-    for name in ["q", "k", "v", "g", "beta", "C0"] {
+    let [kept, written] = gates_of(version);
+    for name in ["q", "k", "v", kept, written, "C0"] {
         let mut inputs = clean.clone();
         let values = clean[name].values();
         let last = values.len() - 1; // of the second head
@@ -121,9 +170,10 @@ fn what_does_not_fit_is_refused(version: &dyn Version, device: &Device) {
     };
     let thirds = ["q", "k"].map(|name| (name, ones(dtype, &[1, 3, 32])));
     assert_eq!(refused(&thirds), "NKV: expected a divisor of NH, 4, got 3");
+    let [kept, _] = gates_of(version);
     for (name, tensor, said) in [
         ("k", ones(dtype, &[1, 2, 16]), "expected DHQK=32 as 'q'"),
-        ("g", ones(DType::F32, &[1, 2]), "expected NH=4 as 'v'"),
+        (kept, ones(DType::F32, &[1, 2]), "expected NH=4 as 'v'"),
         ("C0", ones(DType::F32, &[1, 4, 16, 16]), "expected DHQK=32 as 'q'"),
         ("C0", ones(DType::F16, &[1, 4, 32, 16]), "expected f32 or bf16 in runs of every type"),
     ] {
