@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use candle_core::backend::BackendDevice as _;
+use candle_core::backend::{BackendDevice as _, BackendStorage as _};
 use candle_core::cpu_backend::CpuDevice;
 use candle_core::{DType, Device, DeviceLocation, Layout, Result, Shape, Storage, Tensor, bail};
 use lab_calls::{Planned, Rooms};
@@ -30,6 +30,8 @@ pub(crate) fn lab_type(dtype: DType) -> Option<lab_device::DType> {
         DType::F16 => lab_device::DType::F16,
         DType::BF16 => lab_device::DType::BF16,
         DType::F64 => lab_device::DType::F64,
+        // Where packed sequences begin.
+        DType::I32 => lab_device::DType::I32,
         _ => return None,
     })
 }
@@ -137,8 +139,17 @@ fn storage(device: &Device, shape: &Shape, dtype: DType) -> Result<Storage> {
     })
 }
 
+/// All of a tensor, from the beginning of other memory on.
+fn copy(from: &Storage, to: &mut Storage, layout: &Layout) -> Result<()> {
+    match (from, to) {
+        (Storage::Cpu(from), Storage::Cpu(to)) => from.copy_strided_src(to, 0, layout),
+        (Storage::Cuda(from), Storage::Cuda(to)) => from.copy_strided_src(to, 0, layout),
+        _ => bail!("expected both tensors on one device"),
+    }
+}
+
 /// Runs a plan on these tensors, by the names of the kernels: packed, and of the shapes and types that it was made for. Returns
-/// what it writes, by name. On CUDA it returns before the launches have ended.
+/// what it writes, by name; of a state that it updates a copy. On CUDA it returns before the launches have ended.
 pub(crate) fn run(
     planned: &Planned,
     inputs: &[(&'static str, Tensor)],
@@ -146,28 +157,37 @@ pub(crate) fn run(
     device: &Device,
 ) -> Result<HashMap<String, Output>> {
     let mut made = Vec::new();
-    for facts in planned.slots().filter(|facts| facts.kind == SlotKind::Output) {
+    // Nobody writes a tensor while the launches are made of it.
+    let locked: Vec<_> = inputs.iter().map(|(_, tensor)| tensor.storage_and_layout()).collect();
+    let given = |name: &str| match inputs.iter().position(|(own, _)| *own == name) {
+        Some(n) => Ok(&locked[n]),
+        None => bail!("'{name}': expected a tensor, got none"),
+    };
+    let is_made = |kind: SlotKind| matches!(kind, SlotKind::Output | SlotKind::State);
+    for facts in planned.slots().filter(|facts| is_made(facts.kind)) {
         let shape = Shape::from(facts.shape.as_slice());
         let dtype = facts.element.dtype().map(candle_type).transpose()?;
         let Some(dtype) = dtype else { bail!("'{}': expected a tensor of numbers", facts.name) };
-        let storage = storage(device, &shape, dtype)?;
+        let mut storage = storage(device, &shape, dtype)?;
+        if facts.kind == SlotKind::State {
+            let (state, layout) = given(&facts.name)?;
+            copy(state, &mut storage, layout)?;
+        }
         made.push((facts.name.clone(), Output { storage, shape, is_differentiable: true }));
     }
-    // Nobody writes a tensor while the launches are made of it.
-    let locked: Vec<_> = inputs.iter().map(|(_, tensor)| tensor.storage_and_layout()).collect();
     let mut left = left.map(|left| left.0.lock().unwrap_or_else(PoisonError::into_inner));
     let mut tensors = Vec::new();
     let mut outputs = made.iter_mut();
     for facts in planned.slots() {
         tensors.push(match facts.kind {
-            SlotKind::Output => {
+            SlotKind::Output | SlotKind::State => {
                 let (_, output) = outputs.next().expect("one for each slot");
                 Memory::Written(&mut output.storage)
             }
-            _ => match inputs.iter().position(|(name, _)| *name == facts.name) {
-                Some(n) => Memory::Read(&locked[n].0, locked[n].1),
-                None => bail!("'{}': expected a tensor, got none", facts.name),
-            },
+            _ => {
+                let (storage, layout) = given(&facts.name)?;
+                Memory::Read(storage, layout)
+            }
         });
     }
     if let Some(left) = &mut left {
@@ -215,6 +235,7 @@ mod cpu {
     fn address(storage: &CpuStorage) -> Result<usize> {
         Ok(match storage {
             CpuStorage::U32(values) => values.as_ptr().expose_provenance(),
+            CpuStorage::I32(values) => values.as_ptr().expose_provenance(),
             CpuStorage::F32(values) => values.as_ptr().expose_provenance(),
             CpuStorage::F16(values) => values.as_ptr().expose_provenance(),
             CpuStorage::BF16(values) => values.as_ptr().expose_provenance(),
@@ -277,6 +298,7 @@ mod cuda {
                 let start = layout.start_offset();
                 match &storage.slice {
                     CudaStorageSlice::U32(slice) => at(slice, start, stream),
+                    CudaStorageSlice::I32(slice) => at(slice, start, stream),
                     CudaStorageSlice::F32(slice) => at(slice, start, stream),
                     CudaStorageSlice::F16(slice) => at(slice, start, stream),
                     CudaStorageSlice::BF16(slice) => at(slice, start, stream),

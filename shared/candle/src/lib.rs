@@ -1,10 +1,12 @@
-//! The mLSTM of xLSTM (vLSTM), the gated delta rule and the LSTM as operations of [candle](candle_core), with gradients.
+//! The mLSTM of xLSTM (vLSTM), the gated delta rule, linear attention and the LSTM as operations of [candle](candle_core), with gradients.
 //!
 //! | | |
 //! |---|---|
 //! | [`mlstm()`] | q, k, v and the gates of a sequence → h |
 //! | [`mlstm_with_state`] | the same behind a state → h, and the state behind the last position |
 //! | [`gated_delta_rule`] | q, k, v and the gates of a sequence, behind a state or none → h, and the last state |
+//! | [`linear_attention`] | the same with weights in place of beta, and without erasing: RetNet, simple GLA, Mamba-2's SSD |
+//! | [`gated_delta_step`], [`linear_attention_step`] | one position behind a state, for decoding, without a gradient |
 //! | [`Lstm`] | a layer with the parameters of [`candle_nn::LSTM`], all steps in one launch |
 //!
 //! Tensors on the CPU run on the lab's emulator of a GPU, which is thousands of times slower than one: for tests. With the
@@ -56,14 +58,19 @@
 //! asks for `fallback-dynamic-loading`: it loads the driver unless somebody else in the program wants it linked. The version of
 //! CUDA whose interface cudarc offers is then the lab's, 12.0, which later drivers and libraries also have.
 
+mod cell;
 mod float32;
 mod gated_delta;
 mod kernels;
+mod linear;
 mod lstm;
 mod mlstm;
 mod operation;
+mod places;
 
-pub use gated_delta::{GatedDeltaOptions, gated_delta_rule};
+pub use cell::RecurrenceOptions;
+pub use gated_delta::{gated_delta_rule, gated_delta_step};
+pub use linear::{linear_attention, linear_attention_step};
 pub use lstm::Lstm;
 pub use mlstm::{MlstmOptions, MlstmState, NormalizerGrad, mlstm, mlstm_with_state};
 

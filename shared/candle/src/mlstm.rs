@@ -5,7 +5,7 @@ use lab_calls::{Pass, Planned};
 
 use crate::kernels::{Key, Left, Plans, candle_error, packed, plans, run};
 use crate::operation::{Backward, Output, joined};
-use crate::{float32, refuse};
+use crate::{float32, places, refuse};
 
 /// What the backward pass takes the normaliser for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,10 @@ pub struct MlstmOptions {
     pub eps: f64,
     /// What the backward pass takes the normaliser for.
     pub normalizer_grad: NormalizerGrad,
+    /// Where sequences of unlike lengths begin that are packed one behind the other, from 0, not falling, to S: sequence n has the
+    /// positions from `cu_seqlens[n]` to `cu_seqlens[n + 1]`, and may have none. B is 1 then, and states have N in its place. It
+    /// needs F16 or BF16, and a Hopper GPU or the emulator.
+    pub cu_seqlens: Option<Vec<usize>>,
     /// The version that runs a forward pass, as `vlstm_fw_v4:v1_roles`; the one that suits where there is none.
     pub forward_version: Option<String>,
     /// The same of a backward pass, which makes the forward pass, too, where `forward_version` names none.
@@ -39,8 +43,9 @@ pub struct MlstmOptions {
 
 impl Default for MlstmOptions {
     fn default() -> Self {
-        let (normalizer_grad, forward_version) = (NormalizerGrad::Constant, None);
-        Self { eps: 1e-6, normalizer_grad, forward_version, backward_version: None }
+        let (normalizer_grad, cu_seqlens) = (NormalizerGrad::Constant, None);
+        let [forward_version, backward_version] = [None, None];
+        Self { eps: 1e-6, normalizer_grad, cu_seqlens, forward_version, backward_version }
     }
 }
 
@@ -55,6 +60,12 @@ impl MlstmOptions {
     #[must_use]
     pub fn with_normalizer_grad(self, normalizer_grad: NormalizerGrad) -> Self {
         Self { normalizer_grad, ..self }
+    }
+
+    /// Of packed sequences that begin and end at these positions.
+    #[must_use]
+    pub fn with_cu_seqlens(self, places: impl Into<Vec<usize>>) -> Self {
+        Self { cu_seqlens: Some(places.into()), ..self }
     }
 
     /// With a version for forward passes, by its name.
@@ -198,10 +209,20 @@ fn checked(
     check_shape("v", v, &[batch, heads, positions, values])?;
     check_shape("i", i, &[batch, heads, positions])?;
     check_shape("f", f, &[batch, heads, positions])?;
+    let sequences = match &options.cu_seqlens {
+        Some(places) => {
+            places::check(places, q, "B, NH, S, DHQK")?;
+            if q.dtype() == DType::F32 {
+                return Err(refuse("q", "F16 or BF16 with cu_seqlens", "F32"));
+            }
+            places.len() - 1
+        }
+        None => batch,
+    };
     if let Some(MlstmState { c, n, m }) = state {
-        check_shape("state.c", c, &[batch, heads, keys, values])?;
-        check_shape("state.n", n, &[batch, heads, keys])?;
-        check_shape("state.m", m, &[batch, heads])?;
+        check_shape("state.c", c, &[sequences, heads, keys, values])?;
+        check_shape("state.n", n, &[sequences, heads, keys])?;
+        check_shape("state.m", m, &[sequences, heads])?;
     }
     if !(0.0..f64::INFINITY).contains(&options.eps) {
         return Err(refuse("eps", "a finite number that is not negative", options.eps));
@@ -297,7 +318,9 @@ fn parts(device: &Device, tensors: &[Named], settings: &Settings) -> Result<Plan
 /// Of c, n and m.
 fn shapes_of_state(tensors: &[Named]) -> [Vec<usize>; 3] {
     let (q, v) = (tensors[0].1.dims(), tensors[2].1.dims());
-    let [batch, heads, keys, values] = [q[0], q[1], q[3], v[3]];
+    let places = tensors.iter().find(|(name, _)| *name == "cu_seqlens");
+    let batch = places.map_or(q[0], |(_, places)| places.dims()[0] - 1);
+    let [heads, keys, values] = [q[1], q[3], v[3]];
     [vec![batch, heads, keys, values], vec![batch, heads, keys], vec![batch, heads]]
 }
 
@@ -319,7 +342,10 @@ fn call(
         }
     }
     let device = tensors[0].device().clone();
-    let is_differentiable = |(name, _): &&Named| *name != "m0";
+    if let Some(places) = &options.cu_seqlens {
+        named.push(("cu_seqlens", places::tensor(places, &device)?));
+    }
+    let is_differentiable = |(name, _): &&Named| !["m0", "cu_seqlens"].contains(name);
     let is_tracked = named.iter().filter(is_differentiable).any(|(_, t)| t.track_op());
 
     let parts = if is_tracked && settings.options.forward_version.is_none() {

@@ -2,40 +2,10 @@
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use lab_reference::gdn::{Inputs, Sizes, backward, forward};
-use vlstm_candle::{GatedDeltaOptions, gated_delta_rule};
+use vlstm_candle::{RecurrenceOptions, gated_delta_rule};
 
-/// Numbers from −1 to 1 whose sum over many is about 0, the same in each run.
-fn numbers(len: usize, seed: u64) -> Vec<f64> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as f64 / f64::from(1u32 << 30) - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
-
-/// A variable of these values in this type.
-fn variable(values: &[f64], shape: &[usize], dtype: DType) -> Result<Var> {
-    Var::from_tensor(&Tensor::from_slice(values, shape, &Device::Cpu)?.to_dtype(dtype)?)
-}
-
-/// Its values, which are those given but for the type's rounding.
-fn values(tensor: &Tensor) -> Vec<f64> {
-    tensor.to_dtype(DType::F64).and_then(|t| t.flatten_all()).and_then(|t| t.to_vec1()).unwrap()
-}
-
-/// ‖out − reference‖ / ‖reference‖, or, where that is more, the error of the worst element over four times the largest one. NaN
-/// where there is one.
-fn error(out: &[f64], reference: &[f64]) -> f64 {
-    assert_eq!(out.len(), reference.len());
-    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-    let largest = |x: &mut dyn Iterator<Item = f64>| x.map(f64::abs).fold(0.0, f64::max);
-    let wrong = || out.iter().zip(reference).map(|(a, b)| a - b);
-    let of_all = norm(&mut wrong()) / norm(&mut reference.iter().copied());
-    let of_worst = largest(&mut wrong()) / (4.0 * largest(&mut reference.iter().copied()));
-    if of_worst > of_all { of_worst } else { of_all }
-}
+mod common;
+use common::{error, numbers, values, variable};
 
 /// The tensors of a call, as variables.
 struct Problem {
@@ -73,13 +43,13 @@ impl Problem {
         Ok(Self { sizes, tensors, state, dh })
     }
 
-    fn call(&self, options: &GatedDeltaOptions) -> Result<(Tensor, Tensor)> {
+    fn call(&self, options: &RecurrenceOptions) -> Result<(Tensor, Tensor)> {
         let [q, k, v, g, beta] = self.tensors.each_ref().map(|var| var.as_tensor());
         gated_delta_rule([q, k, v], [g, beta], self.state.as_deref(), options)
     }
 
     /// Holds h, the last state and all gradients of Σ h · dh + Σ last state against the reference: the largest error of each kind.
-    fn check(&self, options: &GatedDeltaOptions) -> Result<[f64; 3]> {
+    fn check(&self, options: &RecurrenceOptions) -> Result<[f64; 3]> {
         let (h, last) = self.call(options)?;
         let loss = (h.mul(&self.dh)?.to_dtype(DType::F32)?.sum_all()? + last.sum_all()?)?;
         let gradients = loss.backward()?;
@@ -111,7 +81,7 @@ impl Problem {
 
 #[test]
 fn every_type_is_the_reference() -> Result<()> {
-    let usual = GatedDeltaOptions::default;
+    let usual = RecurrenceOptions::default;
     for (sizes, dtype, has_state, options, most) in [
         ([2, 4, 2, 40, 16, 32], DType::F32, true, usual(), [2e-6, 2e-6, 8e-6]),
         ([1, 1, 1, 70, 32, 16], DType::F32, false, usual().with_scale(0.7), [2e-6, 2e-6, 8e-6]),
@@ -130,11 +100,11 @@ fn every_type_is_the_reference() -> Result<()> {
 fn versions_by_name() -> Result<()> {
     let problem = Problem::new([1, 2, 1, 40, 16, 16], DType::F32, true)?;
     for name in ["gdn_fw:v0_steps", "gdn_fw:v1_chunks"] {
-        let options = GatedDeltaOptions::default().with_forward_version(name);
+        let options = RecurrenceOptions::default().with_forward_version(name);
         let found = problem.check(&options.with_backward_version("gdn_fwbw:v0_chunks"))?;
         assert!(found[0] <= 2e-6 && found[2] <= 8e-6, "{name}: {found:?}");
     }
-    let other = GatedDeltaOptions::default().with_forward_version("none");
+    let other = RecurrenceOptions::default().with_forward_version("none");
     let said = problem.call(&other).unwrap_err().to_string();
     assert!(said.starts_with("version: expected auto or one of gdn_fw:"), "{said}");
     Ok(())
@@ -145,7 +115,7 @@ fn versions_by_name() -> Result<()> {
 #[test]
 fn results_that_nobody_uses_and_parts() -> Result<()> {
     let problem = Problem::new([1, 2, 1, 40, 16, 16], DType::F32, false)?;
-    let options = GatedDeltaOptions::default();
+    let options = RecurrenceOptions::default();
     let (h, last) = problem.call(&options)?;
     let whole = (h.sum_all()? + last.sum_all()?)?.backward()?;
     let (of_h, of_last) = (h.sum_all()?.backward()?, last.sum_all()?.backward()?);
@@ -173,8 +143,8 @@ fn what_it_refuses() {
     let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, &Device::Cpu).unwrap();
     let [q, v, gate, state] = [&[1, 2, 8, 16][..], &[1, 4, 8, 32], &[1, 4, 8], &[1, 4, 16, 16]]
         .map(|s| zeros(s, DType::F32));
-    let usual = GatedDeltaOptions::default();
-    let said = |[q, k, v, g]: [&Tensor; 4], state, options: &GatedDeltaOptions| {
+    let usual = RecurrenceOptions::default();
+    let said = |[q, k, v, g]: [&Tensor; 4], state, options: &RecurrenceOptions| {
         let error = gated_delta_rule([q, k, v], [g, &gate], state, options).unwrap_err();
         error.to_string().lines().next().unwrap().to_owned()
     };

@@ -22,6 +22,7 @@ _PLACES = {
     **dict.fromkeys(("mlstm_sig", "mlstm_sig_step"), "_sig"),
     **dict.fromkeys(("gated_delta_rule", "gated_delta_step"), "_gdn"),
     **dict.fromkeys(("linear_attention", "linear_attention_step"), "_linear"),
+    "mamba_chunk_scan_combined": "_mamba",
     "LSTM": "_lstm",
     "register": "_register",
     **dict.fromkeys(("MLP", "mlp_step"), "_mlp"),

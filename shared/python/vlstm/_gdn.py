@@ -43,7 +43,7 @@ def gated_delta_rule(
     Source: Yang et al. 2024, arXiv 2412.06464.
 
     The kernels have heads before positions: inputs and outputs are copied from one order to the other, unless `head_first` is
-    given. The backward pass makes the forward pass once more, and with K above 128 runs on CUDA cores, much slower. Only q, k, v,
+    given. The backward pass makes the forward pass once more. In float32 both run on CUDA cores, much slower. Only q, k, v,
     g, beta and the state are kept for it.
 
     Args:

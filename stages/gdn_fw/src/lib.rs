@@ -307,7 +307,7 @@ pub fn add_saving_forward(plan: &mut Plan, forward: Forward<'_>) -> Result<Scope
 /// As [`add_saving_forward`].
 ///
 /// # Panics
-/// As [`add_saving_forward`]; where the type is none of [`RESIDENT`]'s, or DHQK is above 128.
+/// As [`add_saving_forward`]; where the type is none of [`RESIDENT`]'s, or DHQK is above 256.
 pub fn add_tensor_forward(plan: &mut Plan, forward: Forward<'_>) -> Result<Scope, Error> {
     check_steps(forward.dims);
     SAVING.add(plan, forward, true)

@@ -8,7 +8,7 @@
 
 namespace lab {
 
-constexpr int MAKERS = 256, PART = 128;  // threads; columns of V at a time
+constexpr int MAKERS = 256;  // threads
 
 // Which chunk of which head of q and k a block has, of those that a head has room for: its first position and the one behind its
 // sequence's last; whether that begins with it. It lies in shared memory, for threads have no registers left.
@@ -25,23 +25,28 @@ struct OwnChunk {
 };
 
 template <class T, int KEY> struct Gathered {
-    static constexpr int ROWS = 4096 / KEY;  // columns of V of C and dC⁺ at a time
+    // Columns of V at a time, and of C and dC⁺; places for these.
+    static constexpr int PART = KEY > 128 ? 64 : 128, ROWS = 4096 / KEY, PLACES = KEY > 128 ? 1 : 2;
     T q[KEY / PANEL][CHUNK * PANEL], k[KEY / PANEL][CHUNK * PANEL];
-    union {
-        T dh[PART / PANEL][CHUNK * PANEL];
-        T pairs[2][CHUNK * PANEL];  // dS and Z, when dH has been read
+    struct Heard {
+        T dh[PART / PANEL][CHUNK * PANEL], rest[1][PART * PANEL];  // dH, dRᵀ
     };
-    T rest[1][PART * PANEL], values[1][PART * PANEL];  // dRᵀ, Uᵀ
+    union {
+        Heard heard;
+        T pairs[2][CHUNK * PANEL];  // dS and Z, when those have been read
+    };
+    T values[1][PART * PANEL];  // Uᵀ
     union {
         T v[PART / PANEL][CHUNK * PANEL];
-        T cells[2][KEY / PANEL][ROWS * PANEL];  // of Cᵀ or dC⁺ᵀ
+        T cells[PLACES][KEY / PANEL][ROWS * PANEL];  // of Cᵀ or dC⁺ᵀ
     };
     Decays decays;
     float2 gamma[CHUNK];
     float of_gate[2][CHUNK], of_beta[2][CHUNK];
     OwnChunk own;
 };
-static_assert(sizeof(Gathered<__half, 128>) <= 99 * 1024 - 128, "an RTX 4060 has 99 KB of shared memory for a block");
+static_assert(sizeof(Gathered<__half, 128>) <= 99 * 1024 - 128 && sizeof(Gathered<__half, 256>) <= 99 * 1024 - 128,
+              "an RTX 4060 has 99 KB of shared memory for a block");
 
 // A thread's part: the first of its warp's positions, and the first of its own; which half of the keys; which pair of columns of
 // eight.
@@ -69,9 +74,10 @@ __device__ __forceinline__ void copy_tile(T (&to)[PANELS][CELLS], const T* from,
 }
 
 // ANCHOR: stream
-// C and then dC⁺, ROWS columns of V at a time, through two places: one is read while the next comes.
+// C and then dC⁺, ROWS columns of V at a time, through two places: one is read while the next comes. With more than 128 keys there is
+// one.
 template <class T, int KEY> struct Stream {
-    static constexpr int ROWS = Gathered<T, KEY>::ROWS;
+    static constexpr int ROWS = Gathered<T, KEY>::ROWS, PLACES = Gathered<T, KEY>::PLACES;
     Gathered<T, KEY>& shared;
     const T *C, *dC;
     long long from;
@@ -79,23 +85,22 @@ template <class T, int KEY> struct Stream {
 
     __device__ __forceinline__ Stream(Gathered<T, KEY>& shared, const T* C, const T* dC, long long from, int columns, int dhqk)
         : shared(shared), C(C), dC(dC), from(from), columns(columns), dhqk(dhqk), slices((columns + ROWS - 1) / ROWS) {
-        fetch(0);
-        fetch(1);
+        for (int n = 0; n < PLACES; ++n) fetch(n);
     }
     __device__ __forceinline__ void fetch(int n) {
         int r = (n < slices ? n : n - slices) * ROWS;
-        if (n < 2 * slices) copy_tile(shared.cells[n % 2], (n < slices ? C : dC) + from + r * dhqk, 0, columns - r, dhqk);
+        if (n < 2 * slices) copy_tile(shared.cells[n % PLACES], (n < slices ? C : dC) + from + r * dhqk, 0, columns - r, dhqk);
         async_commit();  // of nothing, too: a wait counts groups
     }
     __device__ __forceinline__ void wait() const {
-        async_wait<1>();
+        async_wait<PLACES - 1>();
         __syncthreads();  // the slice of all threads is there
     }
     __device__ __forceinline__ void next(int n) {
         __syncthreads();  // slice n is read
-        fetch(n + 2);
+        fetch(n + PLACES);
     }
-    __device__ __forceinline__ T (&place(int n) const)[KEY / PANEL][ROWS * PANEL] { return shared.cells[n % 2]; }
+    __device__ __forceinline__ T (&place(int n) const)[KEY / PANEL][ROWS * PANEL] { return shared.cells[n % PLACES]; }
 
     // A thread's share of ⟨C, dC⁺⟩, of slice n: what it takes of dC⁺, before the slice of C is there; and then their product.
     static constexpr int PACKS = ROWS * KEY / (MAKERS * 8);

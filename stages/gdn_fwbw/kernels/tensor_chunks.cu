@@ -22,7 +22,7 @@ using namespace lab;
 template <class T, int KEY> constexpr int gdn_fwbw_tensor_chunks_shared = sizeof(Gathered<T, KEY>);
 
 template <class T, int KEY>
-__global__ void __launch_bounds__(MAKERS, 2)
+__global__ void __launch_bounds__(MAKERS, KEY > 128 ? 1 : 2)
     gdn_fwbw_tensor_chunks(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                            const T* __restrict__ dh, const float* __restrict__ g, const float* __restrict__ beta,
                            const T* __restrict__ saved_values, const T* __restrict__ dR, const T* __restrict__ C,
@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(MAKERS, 2)
                            bool packed, int key_heads, int sequences, int chunks, int S, int dhqk, int dhhv, int group,
                            bool given, float scale) {
     constexpr int OWN = KEY / 4;  // sums of a lane's 16 positions and half the keys
+    constexpr int PART = Gathered<T, KEY>::PART;
     DYNAMIC_SHARED(unsigned char, memory);
     auto& shared = *reinterpret_cast<Gathered<T, KEY>*>(memory);
     const auto& decays = shared.decays;
@@ -51,9 +52,9 @@ __global__ void __launch_bounds__(MAKERS, 2)
     for (int turn = 0; turn < turns; ++turn) {
         int head = own.keys * group + turn / parts, c0 = turn % parts * PART, columns = min(PART, dhhv - c0);
         long long gates = 1ll * head * S, values = (gates + own.first) * dhhv, at = (1ll * head * chunks + own.chunk) * dhhv + c0;
-        copy_tile(shared.dh, dh + values, c0, own.length, dhhv);
+        copy_tile(shared.heard.dh, dh + values, c0, own.length, dhhv);
         copy_tile(shared.v, v + values, c0, own.length, dhhv);
-        copy_tile(shared.rest, dR + at * CHUNK, 0, columns, CHUNK);
+        copy_tile(shared.heard.rest, dR + at * CHUNK, 0, columns, CHUNK);
         copy_tile(shared.values, saved_values + at * CHUNK, 0, columns, CHUNK);
         async_commit();
         if (c0 == 0) start_head(shared, inner, g + gates, beta + gates, own.first, own.end);

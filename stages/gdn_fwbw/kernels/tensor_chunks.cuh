@@ -39,9 +39,9 @@ __device__ __forceinline__ void make_pairs(unsigned (&pairs)[CHUNK / 16][4], Gat
     for (int c = 0; c < columns; c += 16) {
         unsigned a[4], b[4];
         if (own.half == 0) {
-            load_left(a, shared.dh[c / PANEL], r, c % PANEL);
+            load_left(a, shared.heard.dh[c / PANEL], r, c % PANEL);
         } else {
-            load_left_turned(a, shared.rest[0], r, c);
+            load_left_turned(a, shared.heard.rest[0], r, c);
             load_left(b, shared.v[c / PANEL], r, c % PANEL);
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
@@ -91,8 +91,8 @@ __device__ __forceinline__ void add_reads(float (&x)[KEY / 4], float (&y)[KEY / 
     for (int k = 0; k < CELLS / PANEL; k += 16) {
         int c = from + k, r = own.row;
         unsigned a[4], of_rest[4], b[4];
-        load_left(a, shared.dh[c / PANEL], r, c % PANEL);
-        load_left_turned(of_rest, shared.rest[0], r, c);
+        load_left(a, shared.heard.dh[c / PANEL], r, c % PANEL);
+        load_left_turned(of_rest, shared.heard.rest[0], r, c);
 #pragma unroll
         for (int n = 0; n < KEY / 2; n += 16) {
             int column = own.half * (KEY / 2) + n;

@@ -25,7 +25,7 @@ static DIMS: [Dim; 6] = gdn::dims([
     [2, 32, 65535],
     [1, 32, 65535],
     [70, 4096, 1 << 24],
-    [32, 128, 128],
+    [32, 128, 256],
     [32, 128, 1024],
 ]);
 
@@ -53,7 +53,7 @@ static PACKED_DIMS: [Dim; 6] = gdn::packed_dims([
     [2, 32, 65535],
     [1, 32, 65535],
     [150, 16384, 1 << 24],
-    [32, 128, 128],
+    [32, 128, 256],
     [32, 128, 1024],
 ]);
 
@@ -120,7 +120,12 @@ impl Version for Tensor {
 
     fn test_shapes(&self) -> Vec<Dims> {
         if gdn::packed_sequences(&self.info.small()).is_some() {
-            let shapes = [[1, 4, 2, 1, 32, 64], [3, 4, 2, 130, 64, 64], [2, 1, 1, 330, 128, 144]];
+            let shapes = [
+                [1, 4, 2, 1, 32, 64],
+                [3, 4, 2, 130, 64, 64],
+                [2, 1, 1, 330, 128, 144],
+                [2, 2, 1, 140, 208, 80],
+            ];
             return shapes.map(gdn::packed_sizes).to_vec();
         }
         [
@@ -134,6 +139,9 @@ impl Version for Tensor {
             [1, 4, 1, 20, 16, 144],
             [1, 2, 1, 70, 128, 272],
             [1, 1, 1, 140, 80, 128],
+            // More keys than 128.
+            [1, 2, 1, 130, 256, 80],
+            [2, 1, 1, 20, 144, 48],
         ]
         .map(sizes)
         .to_vec()
@@ -153,7 +161,7 @@ impl Version for Tensor {
         let d_state = plan.scratch(dtype, heads * chunks * dhqk * dhhv);
         let d_rest = plan.scratch(dtype, heads * chunks * CHUNK * dhhv);
         // Sums over the heads of a group and over columns of V, until the last.
-        let of_sum = if group > 1 || dhhv > PART { b * nkv * s * dhqk } else { 1 };
+        let of_sum = if group > 1 || dhhv > part(dhqk) { b * nkv * s * dhqk } else { 1 };
         let [dq_sum, dk_sum] = [(); 2].map(|()| plan.scratch(DType::F32, of_sum));
         let slices = dhhv.div_ceil(COLUMNS);
         let scope = scope
@@ -175,5 +183,7 @@ impl Version for Tensor {
     }
 }
 
-/// Columns of V that a block makes gradients of at a time.
-const PART: usize = 128;
+/// Columns of V that a block makes gradients of at a time: more keys leave less room.
+fn part(dhqk: usize) -> usize {
+    if dhqk > 128 { 64 } else { 128 }
+}

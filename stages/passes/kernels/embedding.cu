@@ -15,7 +15,7 @@
 
 using namespace lab;
 
-constexpr int PIECE = 32, SCAN_THREADS = 1024, SUM_THREADS = 128;
+constexpr int PIECE = 32, SCAN_THREADS = 1024, SUM_THREADS = 128, RANK_LANES = 8;
 
 __device__ __forceinline__ bool is_word(int token, int vocabulary) { return token >= 0 && token < vocabulary; }
 
@@ -75,14 +75,19 @@ __global__ void __launch_bounds__(PASS_THREADS)
 
 // ANCHOR: order
 // A row's place among those of its token is how many of them have a smaller number.
+// Work split: RANK_LANES lanes a row, for a token may have thousands.
 __global__ void __launch_bounds__(PASS_THREADS)
     order_rows(const int* __restrict__ tokens, const int* __restrict__ starts, const int* __restrict__ placed,
                int* __restrict__ order, int vocabulary) {
-    int n = blockIdx.x * PASS_THREADS + threadIdx.x;
-    if (n >= starts[vocabulary]) return;
-    int r = placed[n], first = starts[tokens[r]], end = starts[tokens[r] + 1], place = first;
-    for (int other = first; other < end; ++other) place += placed[other] < r;
-    order[place] = r;
+    unsigned thread = blockIdx.x * PASS_THREADS + threadIdx.x;
+    int n = thread / RANK_LANES, lane = thread % RANK_LANES;
+    bool inside = n < starts[vocabulary];
+    int r = inside ? placed[n] : 0, first = inside ? starts[tokens[r]] : 0, end = inside ? starts[tokens[r] + 1] : 0;
+    int before = 0;
+#pragma unroll 8
+    for (int other = first + lane; other < end; other += RANK_LANES) before += placed[other] < r;
+    before = warp_reduce<RANK_LANES>(before, Add{});
+    if (inside && lane == 0) order[first + before] = r;
 }
 // ANCHOR_END: order
 

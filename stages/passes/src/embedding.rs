@@ -51,6 +51,8 @@ const NAME: &str = "embedding";
 const PIECE: usize = 32;
 /// Tokens of a block that adds up counts: `SCAN_THREADS` of the kernel.
 const SCAN_THREADS: usize = 1024;
+/// Lanes that find a row's place: `RANK_LANES` of the kernel.
+const RANK_LANES: usize = 8;
 
 impl Embedding {
     fn check(&self) -> Result<(), Error> {
@@ -122,7 +124,7 @@ impl Embedding {
         plan.launch(&place, grid(&place, [blocks, 1])?, all)?;
         let sort = load(plan, "order_rows")?;
         let all = arguments![tokens, starts, placed, order, vocabulary];
-        plan.launch(&sort, grid(&sort, [blocks, 1])?, all)?;
+        plan.launch(&sort, grid_over(&sort, rows * RANK_LANES)?, all)?;
 
         let pack = pack(dtype, &[width], &[(dy, dtype), (dweight, DType::F32)]);
         let sum = with_pack(plan, &kernels::EMBEDDING, "sum_pieces", dtype, pack)?;

@@ -25,7 +25,7 @@ template <class Type, int KEYS, int SHARES, int PANELS_OUT, int CHUNKS, int CLUS
     static_assert(BLOCKS == 1 || (BLOCKS == COLUMNS && PARTS == 1), "each block adds up one panel");
     static constexpr int GROUPS = PARTS * COLUMNS, THREADS = (GROUPS + 2) * 128, WIDTH = COLUMNS * PANEL;
     // Registers of a thread: those of all warpgroups together are 512 at most.
-    static constexpr int STATE = 184, SCORES = 104, SCAN = 40;
+    static constexpr int STATE = 184, SCORES = 96, SCAN = 48;
 };
 
 // What one turn of the loop takes.
@@ -42,7 +42,7 @@ template <> struct Powers<__half> { float powers[2][CHUNK]; };
 
 // A panel of out that another block has made, of two chunks in turn. A block alone has no such thing.
 template <class W, int BLOCKS = W::BLOCKS> struct Shares {};
-template <class W> struct Shares<W, 2> { typename W::T shares[2][CHUNK * PANEL]; };
+template <class W> struct alignas(1024) Shares<W, 2> { typename W::T shares[2][CHUNK * PANEL]; };
 
 template <class W> struct GradientTiles {
     using T = typename W::T;
@@ -449,28 +449,37 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     }
 
     // ANCHOR: shares
-    // A warp, of the panel that its block adds up: the other block's share of it comes, and is added.
-    __device__ __forceinline__ void add_share(T* panel, Turn<1> turn, Turn<2> share) const {
-        if (threadIdx.x % 32 == 0) mbarrier_arrive_expect(&shares.full[share.place], CHUNK * SPAN);
+    // A warp, of the panel that its block adds up: the other block's share comes, and this block's is added to it.
+    __device__ __forceinline__ T* add_share(Turn<1> turn, Turn<2> share) const {
+        T* panel = shared.shares[share.place];
+        if (threadIdx.x % 32 == 0) {
+            mbarrier_arrive_expect(&shares.full[share.place], CHUNK * SPAN);
+            bulk_wait_read<0>();  // who is told that this share has come sends the next one to where the sum before was
+        }
         shares.wait_full_cluster(share);
         if (threadIdx.x % 32 == 0) shares.leave_to_copies(share, 1 - rank);
         outs[rank].wait_full(turn);
         auto sum = reinterpret_cast<uint4*>(panel) + threadIdx.x % 32;
-        auto come = reinterpret_cast<const uint4*>(shared.shares[share.place]) + threadIdx.x % 32;
-#pragma unroll 4
-        for (int at = 0; at < CHUNK * SPAN / 16; at += 32) {
-            uint4 a = sum[at], b = come[at];
-            sum[at] = {add_halves(a.x, b.x), add_halves(a.y, b.y), add_halves(a.z, b.z), add_halves(a.w, b.w)};
+        auto own = reinterpret_cast<const uint4*>(shared.out[rank]) + threadIdx.x % 32;
+        constexpr int TOGETHER = 4;  // loads under way: one after the other takes longer than the chunk
+        for (int at = 0; at < CHUNK * SPAN / 16; at += 32 * TOGETHER) {
+            uint4 a[TOGETHER], b[TOGETHER];
+#pragma unroll
+            for (int n = 0; n < TOGETHER; ++n) a[n] = sum[at + 32 * n], b[n] = own[at + 32 * n];
+#pragma unroll
+            for (int n = 0; n < TOGETHER; ++n)
+                sum[at + 32 * n] = {add_halves(a[n].x, b[n].x), add_halves(a[n].y, b[n].y), add_halves(a[n].z, b[n].z),
+                                    add_halves(a[n].w, b[n].w)};
         }
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         __syncwarp();
+        return panel;
     }
     // A thread, of the other panel: to the block that adds it up.
     __device__ __forceinline__ void send_share(const T* panel, Turn<2> share) const {
         bulk_send(address_in_block(shared.shares[share.place], 1 - rank), panel, CHUNK * SPAN,
                   address_in_block(&shares.full[share.place], 1 - rank));
-        // That it has come means that nobody reads the panel any more. And who waits for it there has added up the share before, whose
-        // place is the next.
+        // Once it has come nobody reads the panel any more.
         mbarrier_wait_cluster(&shares.empty[share.place], share.parity);
     }
     __device__ __forceinline__ static unsigned add_halves(unsigned a, unsigned b) {
@@ -490,21 +499,23 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         Turn<2> share;
         for (int n = 0; n < count(); ++n, turn.advance(), share.advance()) {
             int first = chunk(n) * CHUNK;
-            bool sends = W::BLOCKS > 1 && panel != rank;
-            if constexpr (W::BLOCKS > 1) if (!sends) add_share(shared.out[panel], turn, share);
+            const T* made = shared.out[panel];
+            bool adds = W::BLOCKS > 1 && panel == rank, sends = W::BLOCKS > 1 && !adds;
+            if constexpr (W::BLOCKS > 1) if (adds) made = add_share(turn, share);
             outs[panel].wait_full(turn);
-            if constexpr (W::BLOCKS > 1) if (sends && lane == 0) send_share(shared.out[panel], share);
             if (lane == 0 && !sends) {
-                tensor_store(to, sequence.box(column + panel * PANEL, first).at, shared.out[panel]);
+                tensor_store(to, sequence.box(column + panel * PANEL, first).at, made);
                 bulk_commit();
             }
+            if constexpr (W::BLOCKS > 1) if (lane == 0 && sends) send_share(made, share);
             for (int row = lane; DOTS && row < min(CHUNK, sequence.length - first); row += 32) {
                 auto& all = shared.dots[panel];
                 dots[first + row] = (all[0][row] + all[1][row]) + (all[2][row] + all[3][row]);
             }
-            if (lane == 0) bulk_wait_read<0>();
+            if (lane == 0 && !adds) bulk_wait_read<0>();
             leave(outs[panel], turn);
         }
+        if (W::BLOCKS > 1 && lane == 0) bulk_wait_read<0>();
     }
 };
 

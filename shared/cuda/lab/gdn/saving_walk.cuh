@@ -7,17 +7,20 @@
 namespace lab {
 
 // ANCHOR: places
-// What is read until a chunk ends has two places; inverse and pairs are read before the state is updated, and have one.
+// What is read until a chunk ends has two places; inverse and pairs are read before the state is updated, and have one. With more than
+// 128 keys there is room for one of each: then another block works while a chunk is on its way.
 template <class T, int KEY> struct Places {
+    static constexpr int POSITIONS = KEY > 128 ? 1 : 2;
     struct Positions {
         T q[KEY / PANEL][CHUNK * PANEL], k[KEY / PANEL][CHUNK * PANEL], v[1][CHUNK * PANEL];
         Decays decays;
-    } positions[2];
+    } positions[POSITIONS];
     struct Weights {
         T inverse[1][CHUNK * PANEL], pairs[1][CHUNK * PANEL];
     } weights;
 };
-static_assert(sizeof(Places<__half, 128>) <= 99 * 1024, "an RTX 4060 has 99 KB of shared memory for a block");
+static_assert(sizeof(Places<__half, 128>) <= 99 * 1024 && sizeof(Places<__half, 256>) <= 99 * 1024,
+              "an RTX 4060 has 99 KB of shared memory for a block");
 
 // A chunk of it, under the names that Place has.
 template <class T, int KEY> struct View {
@@ -30,10 +33,11 @@ template <class T, int KEY> struct View {
 template <class T, int KEY, class ChunkOf, class Solve, class Update>
 __device__ __forceinline__ void walk_ahead(Places<T, KEY>& places, const Head<T>& head, int chunks, ChunkOf chunk_of,
                                            Solve solve, Update update) {
+    constexpr int POSITIONS = Places<T, KEY>::POSITIONS;
     auto ask = [&](int n) {
         if (n < chunks) {
-            copy_positions(places.positions[n % 2], head, chunk_of(n));
-            copy_decays(places.positions[n % 2].decays, head, chunk_of(n));
+            copy_positions(places.positions[n % POSITIONS], head, chunk_of(n));
+            copy_decays(places.positions[n % POSITIONS].decays, head, chunk_of(n));
         }
         async_commit();
     };
@@ -41,16 +45,20 @@ __device__ __forceinline__ void walk_ahead(Places<T, KEY>& places, const Head<T>
     copy_weights(places.weights, head, chunk_of(0));
     ask(0);
     for (int n = 0; n < chunks; ++n) {
-        auto& of = places.positions[n % 2];
+        auto& of = places.positions[n % POSITIONS];
         View<T, KEY> view{of.q, of.k, of.v, places.weights.inverse, places.weights.pairs, of.decays};
         async_wait<0>();
         __syncthreads();  // the chunk is there; the one before, whose place comes next, is read
-        ask(n + 1);
+        if (POSITIONS > 1) ask(n + 1);
         solve(view, chunk_of(n));
         __syncthreads();  // all have read the weights: the next come in their place
         if (n + 1 < chunks) copy_weights(places.weights, head, chunk_of(n + 1));
         async_commit();
         update(view, chunk_of(n));
+        if (POSITIONS == 1) {
+            __syncthreads();  // the chunk is read: the next comes in its place
+            ask(n + 1);
+        }
     }
 }
 // ANCHOR_END: places
