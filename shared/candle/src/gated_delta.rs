@@ -30,7 +30,7 @@ use crate::cell::{Cell, checked, checked_step, each_alone, sequence, step};
 /// Head a of v reads head a · NKV / NH of q and k, rounded down. Tensors with gaps are copied. A gradient goes to all six, and comes
 /// from both results; it is differentiated once. The backward pass makes the forward pass once more.
 ///
-/// Packed sequences, which the options' `cu_seqlens` says, are of F16 and BF16, of DHQK up to 128, and on a Hopper GPU or the emulator; in F32
+/// Packed sequences, which the options' `cu_seqlens` says, are of F16 and BF16, on a GPU from Ampere on or the emulator; in F32
 /// each is a call of its own.
 ///
 /// # Errors

@@ -316,6 +316,31 @@ def test_what_a_step_refuses():
         vlstm.gated_delta_step(*tensors, cu_seqlens=torch.tensor([0, 1]))
 
 
+def test_many_keys_alone_and_packed(device):
+    """Of 144 keys, on tensor cores in both passes; packed sequences are what each is alone."""
+    shape, places = (1, 90, 1, 2, 144, 16), [0, 70, 70, 90]
+    tensors = draw(shape, torch.bfloat16, device, grad=True)
+    version = "gdn_fw:v3_resident, gdn_fwbw:v1_tensor"
+    o, _ = vlstm.gated_delta_rule(*tensors, version=version)
+    exact = exact_copies(tensors)
+    expected, _ = recurrence(*exact)
+    assert relative_error(o, expected) <= BOUNDS[torch.bfloat16][0]
+    o.float().square().sum().backward()
+    expected.square().sum().backward()
+    assert_gradients(tensors, exact, 1.5 * BOUNDS[torch.bfloat16][1])
+    alone = [t.detach().requires_grad_() for t in tensors]
+    parts = [[t[:, first:end] for t in alone] for first, end in ((0, 70), (70, 90))]
+    rows = torch.cat([vlstm.gated_delta_rule(*part, version=version)[0] for part in parts], 1)
+    packed = [t.detach().requires_grad_() for t in tensors]
+    cu_seqlens = torch.tensor(places, dtype=torch.int32, device=device)
+    o, last = vlstm.gated_delta_rule(*packed, output_final_state=True, cu_seqlens=cu_seqlens, version="gdn_fw:v6_packed_resident")
+    assert torch.equal(o, rows) and not last[1].any()
+    for result, inputs in ((rows, alone), (o, packed)):
+        result.float().square().sum().backward()
+    for one, other in zip(alone, packed):
+        assert relative_error(one.grad, other.grad) <= 1e-5
+
+
 def test_sizes_that_no_version_takes():
     with pytest.raises(ValueError, match="q: expected dimension K: expected a multiple of 16 from 16 to 256, got 24"):
         vlstm.gated_delta_rule(*draw((1, 5, 1, 1, 24, 16), torch.float32, "cpu"))

@@ -62,8 +62,8 @@ def gated_delta_rule(
         cu_seqlens: where sequences of unlike lengths begin that are packed one behind the other, int32 or int64 (N + 1,),
             from 0, not falling, to T: sequence n has the positions from `cu_seqlens[n]` to `cu_seqlens[n + 1]`, and may have none. B
             is 1 then, and states have N in its place. On the CPU a wrong one is a ValueError; on CUDA the
-            host does not wait, and a check on the device ends the program by a device-side assertion. K is at most 128, and the GPU
-            one of compute capability 9.0 (H100). In float32 and float64 each sequence is a call of its own: the host first waits
+            host does not wait, and a check on the device ends the program by a device-side assertion. The GPU
+            is one of compute capability 8.0 (A100) or later. In float32 and float64 each sequence is a call of its own: the host first waits
             for the device to read the lengths, and torch.compile cannot trace that.
         head_first: whether tensors have heads before positions, (B, H, T, K), (B, HV, T, V) and (B, HV, T).
         use_gate_in_kernel, A_log, dt_bias: whether g is -exp(A_log) softplus(g + dt_bias), of vectors (HV,); a bias of None is 0.

@@ -102,7 +102,7 @@ __device__ __forceinline__ void walk_chunks(Place<T, KEY>* places, const Head<T>
     float state[KEY / 2];
     Offsets at;
     load_state<KEY>(state, first_state, head.value, dhqk, dhhv);
-    fetch(places[0], head, 0);
+    if (chunks > 0) fetch(places[0], head, 0);
     for (int chunk = 0; chunk < chunks; ++chunk) {
         auto& place = places[chunk % PLACES<KEY>];
         async_wait<0>();

@@ -5,7 +5,7 @@ use lab_families::gdn::packed_checks::packed_sequences_are_each_alone;
 use lab_harness::Version;
 use lab_harness::suite::Check;
 
-use crate::{BLOCKS, CHUNKS, FUSED, PACKED, RESIDENT};
+use crate::{BLOCKS, CHUNKS, FUSED, PACKED, PACKED_RESIDENT, RESIDENT};
 
 /// Versions share the family's checks by turns; this one asks each that makes an inverse.
 pub(crate) static CHECKS: &[Check] = &[
@@ -17,5 +17,6 @@ pub(crate) static CHECKS: &[Check] = &[
     }),
     Check::new("packed_sequences_are_each_alone", |device| {
         packed_sequences_are_each_alone(&PACKED, &FUSED, device);
+        packed_sequences_are_each_alone(&PACKED_RESIDENT, &RESIDENT, device);
     }),
 ];

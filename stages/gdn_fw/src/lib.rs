@@ -224,6 +224,29 @@ pub static PACKED: FusedDelta = FusedDelta {
     },
 };
 
+static PACKED_WIDE_DIMS: [Dim; 6] = gdn::packed_dims([
+    [4, 8, 65535],
+    [2, 16, 65535],
+    [1, 16, 65535],
+    [150, 16384, 1 << 24],
+    [64, 256, 256],
+    [64, 256, 1024],
+]);
+
+/// The same of more keys, and on older GPUs.
+pub static PACKED_RESIDENT: Delta = Delta {
+    info: Info {
+        name: "v6_packed_resident",
+        family: &gdn::PACKED_FORWARD,
+        parent: None,
+        change: "as v3_resident, of sequences one behind the other: each begins its own chunk",
+        dims: &PACKED_WIDE_DIMS,
+        inputs: gdn::PACKED_INPUTS,
+        ..RESIDENT.info
+    },
+    ..RESIDENT
+};
+
 /// As [`RESIDENT`], for a backward pass: the walk leaves what that takes.
 static SAVING: Delta = Delta { walk: (&kernels::SAVING, "gdn_fw_saving"), ..RESIDENT };
 
@@ -231,7 +254,7 @@ static SAVING: Delta = Delta { walk: (&kernels::SAVING, "gdn_fw_saving"), ..RESI
 pub static STAGE: Stage = Stage {
     name: "gdn_fw",
     teaches: "the gated delta rule: one triangular inverse a chunk, by blocks and never by powers",
-    versions: &[&STEPS, &CHUNKS, &BLOCKS, &RESIDENT, &PACKED, &FUSED],
+    versions: &[&STEPS, &CHUNKS, &BLOCKS, &RESIDENT, &PACKED, &PACKED_RESIDENT, &FUSED],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
@@ -246,6 +269,7 @@ impl Version for Delta {
     fn preference(&self) -> Option<Preference> {
         Some(match self.info.name {
             "v3_resident" => Preference::new(10),
+            "v6_packed_resident" => Preference::new(60),
             "v2_blocks" => Preference::new(20),
             "v1_chunks" => Preference::new(30).on_emulator(1),
             "v0_steps" => Preference::new(40),
@@ -258,6 +282,10 @@ impl Version for Delta {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
+        if gdn::packed_sequences(&self.info.small()).is_some() {
+            let shapes = [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 80], [2, 2, 1, 200, 256, 48]];
+            return shapes.map(gdn::packed_sizes).to_vec();
+        }
         test_shapes(&self.info)
     }
 

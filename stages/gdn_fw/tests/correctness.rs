@@ -1,7 +1,7 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use gdn_fw::{BLOCKS, CHUNKS, FUSED, PACKED, RESIDENT, STAGE, STEPS};
+use gdn_fw::{BLOCKS, CHUNKS, FUSED, PACKED, PACKED_RESIDENT, RESIDENT, STAGE, STEPS};
 use lab_families::gdn::sizes;
 use lab_harness::suite::{assert_right, in_all_types};
 use lab_harness::{Problem, Version, random_problems, stage_checks, version_tests};
@@ -13,6 +13,7 @@ version_tests! {
     blocks = BLOCKS,
     resident = RESIDENT,
     packed = PACKED,
+    packed_resident = PACKED_RESIDENT,
     fused = FUSED,
 }
 
