@@ -17,7 +17,7 @@ import statistics
 import sys
 from collections import defaultdict
 
-BEGINS, OPTIMIZER, COLLECTIVE = "gather_tokens", "arena_squares", "nccl"
+BEGINS, OPTIMIZER, COLLECTIVES = "gather_tokens", "arena_squares", ("nccl", "copy_engine")
 WIDTH, LEFT, RIGHT = 740, 86, 8
 # A page has other figures of class `fig`, whose styles hold for the whole page.
 STYLE = """<style>
@@ -42,7 +42,7 @@ def read(path, device):
 
 
 def is_collective(kernel):
-    return COLLECTIVE in kernel["name"]
+    return any(name in kernel["name"] for name in COLLECTIVES)
 
 
 def join(spans):

@@ -1,4 +1,5 @@
-// Writes down each kernel that a process runs on its GPUs, in CUDA graphs too: name, device, stream, grid, start and end.
+// Writes down each kernel that a process runs on its GPUs, in CUDA graphs too: name, device, stream, grid, start and end; and each copy
+// on a GPU or to another, as a kernel `copy_engine` without blocks.
 //
 //     g++ -O1 -shared -fPIC -std=c++17 -I CUPTI/include -I CUDA/include trace.cpp -o trace.so -L CUPTI/lib -l:libcupti.so.13
 //     LAB_TRACE=step.json CUDA_INJECTION64_PATH=$PWD/trace.so lab lm train … --gpus 2 --steps 24
@@ -33,6 +34,22 @@ void request(uint8_t** buffer, size_t* size, size_t* most) {
     *most = 0;
 }
 
+// How the record of a copy begins, in each version of CUPTI.
+struct Copy {
+    CUpti_ActivityKind kind;
+    uint8_t copy_kind, from, to, flags;
+    uint64_t bytes, start, end;
+    uint32_t device, context, stream;
+};
+
+void write(const Copy& copy) {
+    if (copy.copy_kind != CUPTI_ACTIVITY_MEMCPY_KIND_DTOD && copy.copy_kind != CUPTI_ACTIVITY_MEMCPY_KIND_PTOP) return;
+    std::fprintf(out,
+                 "%s{\"device\":%u,\"stream\":%u,\"blocks\":0,\"threads\":0,\"bytes\":%llu,\"start\":%llu,\"end\":%llu,\"name\":\"copy_engine\"}",
+                 written++ ? ",\n" : "", copy.device, copy.stream, static_cast<unsigned long long>(copy.bytes),
+                 static_cast<unsigned long long>(copy.start), static_cast<unsigned long long>(copy.end));
+}
+
 // A kernel's name has nothing that JSON escapes: it is a mangled one.
 void write(const CUpti_ActivityKernel9& kernel) {
     std::fprintf(out,
@@ -49,6 +66,8 @@ void complete(CUcontext context, uint32_t stream, uint8_t* buffer, size_t, size_
     while (out && valid && cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
         if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
             write(*reinterpret_cast<const CUpti_ActivityKernel9*>(record));
+        else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY || record->kind == CUPTI_ACTIVITY_KIND_MEMCPY2)
+            write(*reinterpret_cast<const Copy*>(record));
     size_t lost = 0;
     if (cuptiActivityGetNumDroppedRecords(context, stream, &lost) == CUPTI_SUCCESS) dropped += lost;
     std::free(buffer);
@@ -61,7 +80,7 @@ void finish() {
     std::fprintf(out, "\n]\n");
     std::fclose(out);
     out = nullptr;
-    std::fprintf(stderr, "trace: %zu kernels, %zu lost\n", written, dropped);
+    std::fprintf(stderr, "trace: %zu kernels and copies, %zu lost\n", written, dropped);
 }
 
 }  // namespace
@@ -75,6 +94,8 @@ extern "C" int InitializeInjection(void) {
     std::fprintf(out, "[\n");
     if (!succeeded(cuptiActivityRegisterCallbacks(request, complete), "callbacks")) return 0;
     if (!succeeded(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "kernels")) return 0;
+    if (!succeeded(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY), "copies")) return 0;
+    if (!succeeded(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY2), "copies to others")) return 0;
     std::atexit(finish);
     return 1;
 }

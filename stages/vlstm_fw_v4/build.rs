@@ -33,7 +33,7 @@ fn main() {
         .spills(16)
         .kernel("kernels/v2_segments.cu", &segments)
         .needs("sm_90a")
-        .spills(32)
+        .spills(40) // with the parts of the same place in one program; alone 32
         .kernel(
             "kernels/v4_wide.cu",
             &[

@@ -4,7 +4,7 @@
 //! of the ranks: the same bits in each run.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use half::{bf16, f16};
 
 use crate::device::Inner;
 use crate::nccl::{Api, Handle, Id, MEAN, SUM, type_of};
-use crate::{DType, Device, Error, Group, Mode, RankFailure, Stream};
+use crate::{DType, Device, Error, Group, Mark, Mode, RankFailure, RawBuffer, Stream};
 
 /// What is done with a tensor of each rank. `n` is the count of elements of a [`Call`], W the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +26,8 @@ pub enum Collective {
     ReduceScatter,
     /// The n elements of each rank go to all, one rank's behind the other's.
     AllGather,
+    /// Of W n elements of each rank, the r-th n go to rank r, one rank's behind the other's.
+    AllToAll,
     /// The n elements of this rank go to all.
     Broadcast(usize),
 }
@@ -38,6 +40,7 @@ impl Collective {
             Self::AllReduceMean => "all_reduce (mean)",
             Self::ReduceScatter => "reduce_scatter",
             Self::AllGather => "all_gather",
+            Self::AllToAll => "all_to_all",
             Self::Broadcast(_) => "broadcast",
         }
     }
@@ -48,6 +51,7 @@ impl Collective {
             Self::AllReduce | Self::AllReduceMean | Self::Broadcast(_) => [count, count],
             Self::ReduceScatter => [count * world, count],
             Self::AllGather => [count, count * world],
+            Self::AllToAll => [count * world; 2],
         }
     }
 }
@@ -82,6 +86,8 @@ pub struct Communicator {
     device: Device,
     group: Arc<Group>,
     engine: Engine,
+    /// Why no copy engines make its collectives, where none do.
+    copies: Result<(), String>,
     /// Collectives that it has begun.
     calls: AtomicU64,
     /// On a checked emulator, those whose results nobody may look for yet.
@@ -91,6 +97,7 @@ pub struct Communicator {
 /// A collective that has not come to its end: see [`Communicator::settle`].
 #[derive(Debug)]
 struct UnderWay {
+    number: u64,
     name: String,
     to: u64,
     result: Vec<u8>,
@@ -115,8 +122,22 @@ impl Communicator {
     /// # Errors
     /// [`Error::NoLibrary`]: there is no NCCL here. [`Error::Rank`]: a rank has another kind of device, or does not come within the group's limit. What NCCL reports.
     pub fn new(device: &Device, group: Group) -> Result<Arc<Self>, Error> {
+        Self::new_by(device, group, false)
+    }
+
+    /// The same, whose [`AllGather`](Collective::AllGather) and [`AllToAll`](Collective::AllToAll) are made by the copy engines of GPUs
+    /// of one host, which take no multiprocessor, between buffers that it gives ([`Communicator::shared_buffer`]). Where NCCL has no
+    /// such ([`Communicator::copies`]), they are as of any other.
+    ///
+    /// # Errors
+    /// As [`Communicator::new`]; not all ranks want it.
+    pub fn by_copies(device: &Device, group: Group) -> Result<Arc<Self>, Error> {
+        Self::new_by(device, group, true)
+    }
+
+    fn new_by(device: &Device, group: Group, by_copies: bool) -> Result<Arc<Self>, Error> {
         let group = Arc::new(group);
-        let made = Self::made(device, &group);
+        let made = Self::made(device, &group, by_copies);
         if let Err(error) = &made
             && group.failure().is_none()
         {
@@ -125,7 +146,39 @@ impl Communicator {
         made.map(Arc::new)
     }
 
-    fn made(device: &Device, group: &Arc<Group>) -> Result<Self, Error> {
+    /// Whether copy engines can make collectives of a group, which all ranks must want or none.
+    fn copies_of(device: &Device, group: &Group, wants: bool) -> Result<Result<(), String>, Error> {
+        let able = match &*device.inner {
+            _ if !wants => Err("they were not asked for".to_owned()),
+            Inner::Emulator(_) => Ok(()),
+            Inner::Cuda(_) => Api::get()?.copies().map(drop),
+        };
+        let host = ["boot_id", "../hostname"].map(|name| {
+            std::fs::read_to_string(format!("/proc/sys/kernel/random/{name}")).unwrap_or_default()
+        });
+        let own = format!("{wants}\n{}\n{}", able.clone().err().unwrap_or_default(), host.concat());
+        let all = group.exchange("copy engines", own.as_bytes())?;
+        let all: Vec<_> = all.iter().map(|own| String::from_utf8_lossy(own)).collect();
+        let part = |rank: usize, n: usize| all[rank].splitn(3, '\n').nth(n).unwrap_or_default();
+        for rank in 1..all.len() {
+            let [expected, got] = [part(0, 0), part(rank, 0)];
+            if expected != got {
+                let reason = format!(
+                    "copy engines wanted: expected {expected}, as rank 0 has it, got {got}"
+                );
+                return Err(RankFailure { rank, reason }.into());
+            }
+        }
+        let unable = (0..all.len()).map(|rank| part(rank, 1)).find(|reason| !reason.is_empty());
+        let is_one_host = (1..all.len()).all(|rank| part(rank, 2) == part(0, 2));
+        Ok(match unable {
+            Some(reason) => Err(reason.to_owned()),
+            None if is_one_host => Ok(()),
+            None => Err("the ranks are on several hosts".into()),
+        })
+    }
+
+    fn made(device: &Device, group: &Arc<Group>, by_copies: bool) -> Result<Self, Error> {
         let kind = device.kind().to_string();
         let kinds = group.exchange("kind of device", kind.as_bytes())?;
         if let Some(rank) = kinds.iter().position(|other| *other != kinds[0]) {
@@ -134,16 +187,75 @@ impl Communicator {
             let reason = format!("device: expected {first}, as rank 0 has it, got {other}");
             return Err(RankFailure { rank, reason }.into());
         }
+        let copies = Self::copies_of(device, group, by_copies)?;
         let engine = match &*device.inner {
             Inner::Emulator(_) => Engine::Exchange,
-            Inner::Cuda(_) => Engine::Nccl(Nccl::new(device, group)?),
+            Inner::Cuda(_) => Engine::Nccl(Nccl::new(device, group, copies.is_ok())?),
         };
-        let calls = AtomicU64::new(0);
-        let under_way = Mutex::default();
-        let all =
-            Self { device: device.clone(), group: Arc::clone(group), engine, calls, under_way };
+        let (device, group) = (device.clone(), Arc::clone(group));
+        let (calls, under_way) = (AtomicU64::new(0), Mutex::default());
+        let all = Self { device, group, engine, copies, calls, under_way };
         all.try_out()?;
+        all.try_copies()?;
         Ok(all)
+    }
+
+    /// Whether copy engines make its collectives.
+    ///
+    /// # Errors
+    /// None do, and why.
+    pub fn copies(&self) -> Result<(), &str> {
+        self.copies.as_ref().copied().map_err(String::as_str)
+    }
+
+    /// Memory that copy engines of all ranks reach, where they make this one's collectives; any other elsewhere. All ranks ask for as
+    /// much, in the same order.
+    ///
+    /// # Errors
+    /// The driver's and NCCL's.
+    pub fn shared_buffer(&self, bytes: usize) -> Result<RawBuffer, Error> {
+        let (Engine::Nccl(nccl), Ok(())) = (&self.engine, &self.copies) else {
+            return self.device.raw_buffer(bytes);
+        };
+        let _watch = self.watch("memory that all ranks reach", self.group.limit());
+        let (address, window) = Nccl::window(nccl, bytes)?;
+        Ok(RawBuffer::of_window(&self.device, address, bytes, window))
+    }
+
+    /// On GPUs whose copy engines make collectives, before any graph is recorded: NCCL prepares them at the first. There are two of them:
+    /// of those in a graph the first waits for ones in its flags, which are the numbers of the last but one and the last.
+    fn try_copies(&self) -> Result<(), Error> {
+        const COUNT: usize = 1 << 16;
+        if matches!(self.engine, Engine::Exchange) || self.copies.is_err() {
+            return Ok(());
+        }
+        let (rank, world, stream) = (self.rank(), self.world(), self.device.stream()?);
+        let bytes = COUNT * world * size_of::<f32>();
+        let [from, to] = [self.shared_buffer(bytes)?, self.shared_buffer(bytes)?];
+        let _watch = self.watch("the first copies", self.group.limit());
+        for collective in [Collective::AllToAll, Collective::AllGather] {
+            // SAFETY: nothing else uses the buffers.
+            unsafe {
+                from.write(0, bytemuck::cast_slice(&vec![rank as f32; COUNT * world]))?;
+                to.write(0, bytemuck::cast_slice(&vec![-1f32; COUNT * world]))?;
+            }
+            stream.follow()?;
+            let call = Call { collective, dtype: DType::F32, count: COUNT, of: "a test".into() };
+            // SAFETY: the buffers have so many elements, and are read when the stream has ended.
+            unsafe { self.run(&[(call, from.address(), to.address())], &stream)? };
+            stream.synchronize()?;
+            self.group.check()?;
+            let mut got = vec![0f32; COUNT * world];
+            to.read(0, bytemuck::cast_slice_mut(&mut got))?;
+            if let Some(other) =
+                (0..world).find(|&other| got[(other + 1) * COUNT - 1] != other as f32)
+            {
+                let got = got[(other + 1) * COUNT - 1];
+                let reason = format!("NCCL: {}: expected {other}, got {got}", collective.name());
+                return Err(RankFailure { rank, reason }.into());
+            }
+        }
+        Ok(())
     }
 
     /// On GPUs: NCCL connects the ranks at the first call of a size, which it had better not do while a graph is recorded.
@@ -297,9 +409,13 @@ impl Communicator {
             Collective::AllReduce | Collective::AllReduceMean => sum_from(0),
             Collective::ReduceScatter => sum_from(rank * part),
             Collective::AllGather => all.concat(),
+            Collective::AllToAll => {
+                let own = |all: &Vec<u8>| all[rank * part..][..part].to_vec();
+                all.iter().flat_map(own).collect()
+            }
             Collective::Broadcast(root) => all[root].clone(),
         };
-        let one = UnderWay { name, to, result };
+        let one = UnderWay { number, name, to, result };
         if !looks {
             // SAFETY: the caller's promise; of as many bytes as the collective writes.
             unsafe { std::ptr::copy_nonoverlapping(one.result.as_ptr(), to as *mut u8, written) };
@@ -322,6 +438,11 @@ impl Communicator {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many collectives it has begun on an emulated device.
+    pub fn begun(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// Lets the collectives come to their end, for whoever waits for them: on a checked emulator, where until then their memory holds
     /// nothing. On a GPU the stream's end is theirs.
     ///
@@ -331,6 +452,14 @@ impl Communicator {
         self.settle_those(|_| true)
     }
 
+    /// The same of the first so many that it has begun.
+    ///
+    /// # Errors
+    /// As [`Communicator::settle`].
+    pub fn settle_first(&self, begun: u64) -> Result<(), Error> {
+        self.settle_those(|one| one.number < begun)
+    }
+
     fn settle_those(&self, is_one: impl Fn(&UnderWay) -> bool) -> Result<(), Error> {
         let ended: Vec<UnderWay> = {
             let mut all = self.under_way();
@@ -338,7 +467,7 @@ impl Communicator {
             *all = others;
             ended
         };
-        for UnderWay { name, to, result } in ended {
+        for UnderWay { name, to, result, .. } in ended {
             lab_emulator::grids_ended();
             let bytes = result.len();
             let unwritten =
@@ -359,6 +488,27 @@ impl Communicator {
     /// Forgets those under way: whoever had begun them ends before them.
     pub fn forget(&self) {
         self.under_way().clear();
+    }
+
+    /// Waits for what is in the device's own queue, where copy engines make collectives: those of a rank that waits for another in vain
+    /// end with the process, and NCCL ends none of them. Elsewhere who reads results waits.
+    ///
+    /// # Errors
+    /// [`Error::Rank`]: a rank has failed. What the driver reports.
+    pub fn wait(&self) -> Result<(), Error> {
+        const LOOK: Duration = Duration::from_micros(100);
+        if matches!(self.engine, Engine::Exchange) || self.copies.is_err() {
+            return Ok(());
+        }
+        let mark = Mark::new(&self.device)?;
+        mark.set(None)?;
+        loop {
+            self.group.check()?;
+            if mark.has_passed()? {
+                return Ok(());
+            }
+            thread::sleep(LOOK);
+        }
     }
 
     /// Watches over what is launched until it is dropped: on GPUs, where a collective waits for its peers on the device, nobody else
@@ -382,7 +532,8 @@ impl Drop for Communicator {
         {
             thread::sleep(Duration::from_millis(20));
         }
-        while Arc::strong_count(nccl) > 1 && Instant::now() < until {
+        let others = || Arc::strong_count(nccl) - nccl.windows.load(Ordering::Acquire);
+        while others() > 1 && Instant::now() < until {
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -412,6 +563,18 @@ struct Nccl {
     raw: AtomicPtr<c_void>,
     /// When what is watched must have ended, what it is, and how long it may take.
     due: Mutex<Option<(Instant, String, Duration)>>,
+    /// How many there are.
+    windows: AtomicUsize,
+    /// Whether copy engines make collectives.
+    by_copies: bool,
+}
+
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// Whether a GPU of this process waits for a rank that has failed, which nothing ends but the process's own end: one that had better not
+/// wait for the driver.
+pub fn has_given_up() -> bool {
+    GIVEN_UP.load(Ordering::Acquire)
 }
 
 /// A communicator's handle.
@@ -428,7 +591,7 @@ impl std::fmt::Debug for Api {
 }
 
 impl Nccl {
-    fn new(device: &Device, group: &Arc<Group>) -> Result<Arc<Self>, Error> {
+    fn new(device: &Device, group: &Arc<Group>, by_copies: bool) -> Result<Arc<Self>, Error> {
         let api = Api::get()?;
         let (rank, world) = (group.rank(), group.world());
         // Of one process, NCCL reads the others' memory as it lies.
@@ -456,7 +619,10 @@ impl Nccl {
         thread::spawn(move || {
             let Inner::Cuda(cuda) = &*entered.inner else { return };
             // SAFETY: the device's context is current.
-            let made = cuda.enter().and_then(|()| unsafe { api.init(world, Id(id), of_thread) });
+            let made = cuda.enter().and_then(|()| unsafe {
+                let copies = api.copies().ok().filter(|_| by_copies);
+                api.init(world, Id(id), of_thread, copies)
+            });
             let _ = sender.send(made.map(Shared));
         });
         let until = Instant::now() + group.limit();
@@ -490,6 +656,8 @@ impl Nccl {
             raw: AtomicPtr::new(handle.0),
             handle: Mutex::new(Some(handle)),
             due: Mutex::default(),
+            windows: AtomicUsize::new(0),
+            by_copies,
         });
         let watched = Arc::downgrade(&all);
         thread::spawn(move || look_after(&watched));
@@ -532,6 +700,17 @@ impl Nccl {
                         Collective::AllGather => {
                             ("ncclAllGather", (api.all_gather)(from, to, n, dtype, handle, stream))
                         }
+                        Collective::AllToAll => (
+                            "ncclAlltoAll",
+                            match api.copies() {
+                                Ok(copies) => {
+                                    (copies.all_to_all)(from, to, n, dtype, handle, stream)
+                                }
+                                Err(message) => {
+                                    return Err(Error::Driver { call: "ncclAlltoAll", message });
+                                }
+                            },
+                        ),
                         Collective::Broadcast(root) => (
                             "ncclBroadcast",
                             (api.broadcast)(from, to, n, dtype, root as i32, handle, stream),
@@ -576,6 +755,49 @@ impl Nccl {
     }
 }
 
+/// Memory of a communicator's that all ranks reach, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Window {
+    nccl: Arc<Nccl>,
+    memory: u64,
+    handle: Shared,
+}
+
+// SAFETY: NCCL takes a window from any thread, one at a time: it is used in `drop` alone.
+unsafe impl Sync for Window {}
+
+impl Nccl {
+    fn window(own: &Arc<Self>, bytes: usize) -> Result<(u64, Window), Error> {
+        let Inner::Cuda(cuda) = &*own.device.inner else { unreachable!("NCCL is of GPUs") };
+        cuda.enter()?;
+        let held = own.handle();
+        let handle = own.handle_for_call(&held)?;
+        let copies = own.api.copies();
+        let copies = copies.map_err(|message| Error::Driver { call: "ncclMemAlloc", message })?;
+        // SAFETY: the handle is alive, and held; the device is current.
+        let (memory, window) = unsafe { copies.window(own.api, handle, bytes)? };
+        own.windows.fetch_add(1, Ordering::AcqRel);
+        Ok((memory, Window { nccl: Arc::clone(own), memory, handle: Shared(window) }))
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.nccl.windows.fetch_sub(1, Ordering::AcqRel);
+        let Inner::Cuda(cuda) = &*self.nccl.device.inner else { return };
+        // Of one that was aborted, NCCL has forgotten the window, and work may wait for ever that uses it.
+        let held = self.nccl.handle();
+        let (Ok(handle), Ok(copies)) = (self.nccl.handle_for_call(&held), self.nccl.api.copies())
+        else {
+            return;
+        };
+        if cuda.enter().is_ok() && cuda.finish_all().is_ok() {
+            // SAFETY: the communicator is alive, and held; all work of the device has ended.
+            unsafe { copies.close(handle, self.memory, self.handle.0) };
+        }
+    }
+}
+
 /// What a communicator's own thread does until that is gone.
 fn look_after(watched: &Weak<Nccl>) {
     loop {
@@ -596,6 +818,10 @@ fn look_after(watched: &Weak<Nccl>) {
             nccl.group.fail(format!("{what}: not ended within {} s", limit.as_secs_f64()));
         }
         if nccl.group.failure().is_some() {
+            if let (true, Inner::Cuda(cuda)) = (nccl.by_copies, &*nccl.device.inner) {
+                GIVEN_UP.store(true, Ordering::Release);
+                cuda.give_up();
+            }
             return nccl.abort();
         }
     }
@@ -732,6 +958,8 @@ mod tests {
         for got in run(Collective::AllGather, 2, value) {
             assert_eq!(got, [0.0, 1.0, 100.0, 101.0, 200.0, 201.0]);
         }
+        let sent = run(Collective::AllToAll, 1, value);
+        assert_eq!(sent, [[0.0, 100.0, 200.0], [1.0, 101.0, 201.0], [2.0, 102.0, 202.0]]);
         for got in run(Collective::Broadcast(1), 2, value) {
             assert_eq!(got, [100.0, 101.0]);
         }

@@ -44,6 +44,8 @@ pub(crate) struct Cuda {
     modules: Mutex<Vec<sys::CUmodule>>,
     /// Whether there was ever a stream but the device's own: then reads and frees wait for all.
     streams: AtomicBool,
+    /// Whether work is queued that waits for what never comes: nothing that waits for it is called any more.
+    given_up: AtomicBool,
 }
 
 // SAFETY: the driver's handles may be used from any thread in which the context is current, which
@@ -129,6 +131,7 @@ impl Cuda {
             flush: Mutex::new(None),
             modules: Mutex::new(Vec::new()),
             streams: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
         })
     }
 
@@ -137,7 +140,16 @@ impl Cuda {
         self.stream.cast()
     }
 
+    /// Lets all calls fail from now on: those that wait for queued work would do so for ever, as those do that free memory.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
     pub(crate) fn enter(&self) -> Result<(), Error> {
+        if self.given_up.load(Ordering::Acquire) {
+            let message = "the GPU waits for a rank that has failed".to_owned();
+            return Err(Error::Driver { call: "cuCtxSetCurrent", message });
+        }
         // SAFETY: the context lives as long as this device.
         unsafe { result::ctx::set_current(self.context) }.map_err(driver("cuCtxSetCurrent"))
     }
@@ -153,6 +165,11 @@ impl Cuda {
         if !self.streams.load(Ordering::Relaxed) {
             return Ok(());
         }
+        self.finish_all()
+    }
+
+    /// Waits for all that is queued on the device.
+    pub(crate) fn finish_all(&self) -> Result<(), Error> {
         self.enter()?;
         result::ctx::synchronize().map_err(driver("cuCtxSynchronize"))
     }
@@ -664,10 +681,7 @@ impl Cuda {
     fn order(&self, first: sys::CUstream, then: sys::CUstream) -> Result<(), Error> {
         let event = Event::new()?;
         event.record(first)?;
-        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: all are alive; the driver keeps what it needs of the event.
-        unsafe { result::stream::wait_event(then, event.0, flags) }
-            .map_err(driver("cuStreamWaitEvent"))
+        event.hold(then)
     }
 
     pub(crate) fn new_stream(&self) -> Result<RawStream, Error> {
@@ -721,6 +735,38 @@ impl Cuda {
     ) -> Result<(), Error> {
         self.enter()?;
         self.order(self.queue(first), self.queue(then))
+    }
+
+    pub(crate) fn new_mark(&self) -> Result<RawMark, Error> {
+        self.enter()?;
+        Event::new().map(RawMark)
+    }
+
+    /// Puts a mark behind what is queued by now on a stream, or in the device's own queue.
+    pub(crate) fn mark(&self, mark: &RawMark, on: Option<&RawStream>) -> Result<(), Error> {
+        self.enter()?;
+        mark.0.record(self.queue(on))
+    }
+
+    /// What is queued from now on waits for what a mark stands behind.
+    pub(crate) fn wait_for_mark(
+        &self,
+        mark: &RawMark,
+        on: Option<&RawStream>,
+    ) -> Result<(), Error> {
+        self.enter()?;
+        mark.0.hold(self.queue(on))
+    }
+
+    /// Whether all is done that a mark stands behind.
+    pub(crate) fn has_passed(&self, mark: &RawMark) -> Result<bool, Error> {
+        self.enter()?;
+        // SAFETY: the event is alive, and was recorded.
+        match unsafe { result::event::query(mark.0.0) } {
+            Ok(()) => Ok(true),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(driver("cuEventQuery")(error)),
+        }
     }
 
     pub(crate) fn drop_stream(&self, stream: &RawStream) {
@@ -854,7 +900,17 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
     }
 }
 
+#[derive(Debug)]
 struct Event(sys::CUevent);
+
+/// A place in a stream.
+#[derive(Debug)]
+pub(crate) struct RawMark(Event);
+
+// SAFETY: the driver takes an event from any thread.
+unsafe impl Send for RawMark {}
+// SAFETY: as above; its calls may overlap.
+unsafe impl Sync for RawMark {}
 
 impl Event {
     fn new() -> Result<Self, Error> {
@@ -865,6 +921,13 @@ impl Event {
     fn record(&self, stream: sys::CUstream) -> Result<(), Error> {
         // SAFETY: both are alive and of the current context.
         unsafe { result::event::record(self.0, stream) }.map_err(driver("cuEventRecord"))
+    }
+    /// Lets what is queued on a stream from now on wait for it.
+    fn hold(&self, then: sys::CUstream) -> Result<(), Error> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both are alive; the driver keeps what it needs of the event.
+        unsafe { result::stream::wait_event(then, self.0, flags) }
+            .map_err(driver("cuStreamWaitEvent"))
     }
     fn elapsed_until(&self, end: &Self) -> Result<Duration, Error> {
         // SAFETY: both were recorded and waited for.

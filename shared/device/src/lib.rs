@@ -54,7 +54,7 @@ pub mod toolkit;
 
 pub use argument::{Arg, ArgKind};
 pub use buffer::Buffer;
-pub use communicator::{Call, Collective, Communicator, Watch};
+pub use communicator::{Call, Collective, Communicator, Watch, has_given_up};
 pub use device::{Device, DeviceKind, Facts, Memory, Selector};
 pub use element::{DType, Element, ElementType};
 pub use emulated::Mode;
@@ -72,7 +72,7 @@ pub use promise::LaunchPromise;
 pub use raw::{Fill, RawBuffer};
 pub use record::Record;
 pub use replaced::OBJECTS_VARIABLE;
-pub use stream::{Graph, Stream};
+pub use stream::{Graph, Mark, Stream};
 pub use tensor_map::{Swizzle, TensorMap};
 
 /// What a crate knows of one `.cu` file: its text for NVRTC, and the objects that the host's compiler makes of it for the emulator.

@@ -17,6 +17,9 @@ pub const LIBRARY_VARIABLE: &str = "LAB_NCCL";
 /// The first version whose calls can be recorded in a graph beside others on one GPU, and knows bf16.
 const LEAST: c_int = 21000;
 
+/// The first one whose collectives the copy engines make, where it is asked for (`src/ce_coll.cc`).
+const LEAST_FOR_COPIES: c_int = 22803;
+
 pub(crate) type Handle = *mut c_void;
 
 /// What tells a communicator from others: rank 0 makes it, all have it.
@@ -28,6 +31,53 @@ pub(crate) struct Id(pub(crate) [u8; 128]);
 pub(crate) const SUM: c_int = 0;
 pub(crate) const MEAN: c_int = 4;
 const IN_PROGRESS: c_int = 7;
+const SYMMETRIC_WINDOW: c_int = 1;
+const UNDEFINED: c_int = c_int::MIN;
+
+/// ncclConfig_t of 2.28, which later versions take by its size and version.
+#[repr(C)]
+struct Config {
+    size: usize,
+    magic: u32,
+    version: c_int,
+    blocking: c_int,
+    cluster_size: c_int,
+    least_blocks: c_int,
+    most_blocks: c_int,
+    net_name: *const c_char,
+    split_share: c_int,
+    traffic_class: c_int,
+    name: *const c_char,
+    collnet: c_int,
+    block_policy: c_int,
+    shrink_share: c_int,
+    multicast_blocks: c_int,
+    channels_per_peer: c_int,
+    nvlink_centric: c_int,
+}
+
+impl Config {
+    /// Of collectives without blocks, where NCCL has such: NCCL_CTA_POLICY_ZERO.
+    const WITHOUT_BLOCKS: Self = Self {
+        size: size_of::<Self>(),
+        magic: 0xcafe_beef,
+        version: LEAST_FOR_COPIES,
+        blocking: UNDEFINED,
+        cluster_size: UNDEFINED,
+        least_blocks: UNDEFINED,
+        most_blocks: UNDEFINED,
+        net_name: std::ptr::null(),
+        split_share: UNDEFINED,
+        traffic_class: UNDEFINED,
+        name: std::ptr::null(),
+        collnet: UNDEFINED,
+        block_policy: 2,
+        shrink_share: UNDEFINED,
+        multicast_blocks: UNDEFINED,
+        channels_per_peer: UNDEFINED,
+        nvlink_centric: UNDEFINED,
+    };
+}
 
 /// ncclDataType_t.
 pub(crate) fn type_of(dtype: DType) -> c_int {
@@ -55,6 +105,19 @@ type Reduce = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
+type Move =
+    unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Handle, *mut c_void) -> c_int;
+
+/// What moves without blocks: see [`Api::copies`].
+pub(crate) struct CopyApi {
+    init_with: Symbol<unsafe extern "C" fn(*mut Handle, c_int, Id, c_int, *mut Config) -> c_int>,
+    allocate: Symbol<unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int>,
+    free: Symbol<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    register: Symbol<unsafe extern "C" fn(Handle, *mut c_void, usize, *mut Handle, c_int) -> c_int>,
+    deregister: Symbol<unsafe extern "C" fn(Handle, Handle) -> c_int>,
+    pub(crate) all_to_all: Symbol<Move>,
+}
+
 /// The functions that are called; the names are NCCL's own.
 pub(crate) struct Api {
     get_version: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int>,
@@ -68,17 +131,9 @@ pub(crate) struct Api {
     group_end: Symbol<unsafe extern "C" fn() -> c_int>,
     pub(crate) all_reduce: Symbol<Reduce>,
     pub(crate) reduce_scatter: Symbol<Reduce>,
-    pub(crate) all_gather: Symbol<
-        unsafe extern "C" fn(
-            *const c_void,
-            *mut c_void,
-            usize,
-            c_int,
-            Handle,
-            *mut c_void,
-        ) -> c_int,
-    >,
+    pub(crate) all_gather: Symbol<Move>,
     pub(crate) broadcast: Symbol<Reduce>,
+    copies: Option<CopyApi>,
     path: PathBuf,
     _library: Library,
 }
@@ -143,6 +198,7 @@ impl Api {
                 reduce_scatter: library.get(b"ncclReduceScatter\0")?,
                 all_gather: library.get(b"ncclAllGather\0")?,
                 broadcast: library.get(b"ncclBroadcast\0")?,
+                copies: CopyApi::of(&library).ok(),
                 path,
                 _library: library,
             }
@@ -156,6 +212,18 @@ impl Api {
             )));
         }
         Ok(api)
+    }
+
+    /// The calls of collectives that copy engines make.
+    ///
+    /// # Errors
+    /// This version has none, in words.
+    pub(crate) fn copies(&self) -> Result<&CopyApi, String> {
+        let least = version(LEAST_FOR_COPIES);
+        let is_there = self.copies.as_ref().filter(|_| self.number() >= LEAST_FOR_COPIES);
+        is_there.ok_or_else(|| {
+            format!("NCCL: expected version {least} or later, got {}", self.version())
+        })
     }
 
     pub(crate) fn version(&self) -> String {
@@ -192,11 +260,25 @@ impl Api {
     ///
     /// # Safety
     /// The rank's device is current.
-    pub(crate) unsafe fn init(&self, world: usize, id: Id, rank: usize) -> Result<Handle, Error> {
+    pub(crate) unsafe fn init(
+        &self,
+        world: usize,
+        id: Id,
+        rank: usize,
+        copies: Option<&CopyApi>,
+    ) -> Result<Handle, Error> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the caller's promise.
-        let status =
-            unsafe { (self.comm_init_rank)(&mut handle, world as c_int, id, rank as c_int) };
+        let (world, rank) = (world as c_int, rank as c_int);
+        // SAFETY: the caller's promise; the configuration is read before the call returns.
+        let status = unsafe {
+            match copies {
+                None => (self.comm_init_rank)(&mut handle, world, id, rank),
+                Some(copies) => {
+                    let mut config = Config::WITHOUT_BLOCKS;
+                    (copies.init_with)(&mut handle, world, id, rank, &mut config)
+                }
+            }
+        };
         self.check("ncclCommInitRank", status)?;
         Ok(handle)
     }
@@ -238,6 +320,55 @@ impl Api {
         let ended = unsafe { (self.group_end)() };
         called?;
         self.check("ncclGroupEnd", ended)
+    }
+}
+
+impl CopyApi {
+    /// # Safety
+    /// The library is NCCL.
+    unsafe fn of(library: &Library) -> Result<Self, libloading::Error> {
+        // SAFETY: the types are those of nccl.h.
+        unsafe {
+            Ok(Self {
+                init_with: library.get(b"ncclCommInitRankConfig\0")?,
+                allocate: library.get(b"ncclMemAlloc\0")?,
+                free: library.get(b"ncclMemFree\0")?,
+                register: library.get(b"ncclCommWindowRegister\0")?,
+                deregister: library.get(b"ncclCommWindowDeregister\0")?,
+                all_to_all: library.get(b"ncclAlltoAll\0")?,
+            })
+        }
+    }
+
+    /// Memory of the current device that all ranks of a communicator reach, and what it is known by there. All ranks must ask for as much
+    /// at the same time.
+    ///
+    /// # Safety
+    /// The communicator is alive, and its device current.
+    pub(crate) unsafe fn window(
+        &self,
+        api: &Api,
+        handle: Handle,
+        bytes: usize,
+    ) -> Result<(u64, Handle), Error> {
+        let (mut memory, mut window) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the caller's promise; writes an address.
+        api.check("ncclMemAlloc", unsafe { (self.allocate)(&mut memory, bytes.max(1)) })?;
+        // SAFETY: the memory was allocated just now; writes a handle.
+        let status =
+            unsafe { (self.register)(handle, memory, bytes.max(1), &mut window, SYMMETRIC_WINDOW) };
+        api.check("ncclCommWindowRegister", status)?;
+        Ok((memory as u64, window))
+    }
+
+    /// # Safety
+    /// They are a window's, of a communicator that is alive, and nothing uses the memory any more.
+    pub(crate) unsafe fn close(&self, handle: Handle, memory: u64, window: Handle) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let _ = (self.deregister)(handle, window);
+            let _ = (self.free)(memory as *mut c_void);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::argument::Arg;
+use crate::communicator::Window;
 use crate::device::Inner;
 use crate::{Device, ElementType, Error, Mode, Stream, TensorMap};
 
@@ -13,6 +14,8 @@ pub struct RawBuffer {
     address: u64,
     bytes: usize,
     owner: Owner,
+    /// Of memory of a communicator's: dropped behind the buffer.
+    _window: Option<Window>,
 }
 
 /// What bytes are set to.
@@ -36,7 +39,7 @@ enum Owner {
 impl RawBuffer {
     pub(crate) fn unwritten(device: &Device, bytes: usize) -> Result<Self, Error> {
         let address = device.allocate(bytes)?;
-        Ok(Self { device: device.clone(), address, bytes, owner: Owner::Device })
+        Ok(Self { device: device.clone(), address, bytes, owner: Owner::Device, _window: None })
     }
 
     /// Memory that somebody else owns: on a GPU, of that GPU; on the emulator, of this process. It
@@ -72,7 +75,13 @@ impl RawBuffer {
                     .map_err(|e| refuse(e.to_string()))?;
             },
         }
-        Ok(Self { device: device.clone(), address, bytes, owner: Owner::Foreign })
+        Ok(Self { device: device.clone(), address, bytes, owner: Owner::Foreign, _window: None })
+    }
+
+    /// Memory on a GPU that others reach, which is given back when the buffer is dropped.
+    pub(crate) fn of_window(device: &Device, address: u64, bytes: usize, window: Window) -> Self {
+        let (device, owner) = (device.clone(), Owner::Foreign);
+        Self { device, address, bytes, owner, _window: Some(window) }
     }
 
     /// The device that it is on.

@@ -128,6 +128,73 @@ impl Stream {
     }
 }
 
+/// A place in a stream, for whoever waits for what is before it and not for what comes behind. On the emulator, where everything runs at
+/// once, there is nothing to wait for.
+#[derive(Debug)]
+pub struct Mark {
+    device: Device,
+    raw: Option<crate::cuda::RawMark>,
+}
+
+impl Mark {
+    /// Of a device's streams.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(device: &Device) -> Result<Self, Error> {
+        let raw = match &*device.inner {
+            Inner::Cuda(cuda) => Some(cuda.new_mark()?),
+            Inner::Emulator(_) => None,
+        };
+        Ok(Self { device: device.clone(), raw })
+    }
+
+    /// Puts it behind all that a stream, or the device's own queue, holds by now.
+    ///
+    /// # Errors
+    /// The stream is another device's; the driver's.
+    pub fn set(&self, on: Option<&Stream>) -> Result<(), Error> {
+        self.with(on, crate::cuda::Cuda::mark)
+    }
+
+    /// Lets a stream, or the device's own queue, wait for all that is before it; the host goes on.
+    ///
+    /// # Errors
+    /// As [`Mark::set`].
+    pub fn hold(&self, on: Option<&Stream>) -> Result<(), Error> {
+        self.with(on, crate::cuda::Cuda::wait_for_mark)
+    }
+
+    /// Whether all is done that was before it when it was set.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn has_passed(&self) -> Result<bool, Error> {
+        match (&*self.device.inner, &self.raw) {
+            (Inner::Cuda(cuda), Some(raw)) => cuda.has_passed(raw),
+            _ => Ok(true),
+        }
+    }
+
+    fn with(
+        &self,
+        on: Option<&Stream>,
+        call: impl FnOnce(
+            &crate::cuda::Cuda,
+            &crate::cuda::RawMark,
+            Option<&crate::cuda::RawStream>,
+        ) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if let Some(on) = on {
+            on.check_device(&self.device)?;
+        }
+        match (&*self.device.inner, &self.raw) {
+            (Inner::Cuda(cuda), Some(raw)) => call(cuda, raw, on.and_then(|on| on.raw.as_ref())),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         if let (Inner::Cuda(cuda), Some(raw)) = (&*self.device.inner, &self.raw) {

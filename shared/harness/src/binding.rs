@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use lab_device::dlpack::DLTensor;
 use lab_device::{
-    Bound, Call, Communicator, Device, DeviceKind, Fill, Graph, Kernel, Launch, Mode, RawBuffer,
-    Stream,
+    Bound, Call, Communicator, Device, DeviceKind, Fill, Graph, Kernel, Launch, Mark, Mode,
+    RawBuffer, Stream,
 };
 
 use crate::lifetimes::{SCRATCH_ALIGNMENT, ScratchLayout};
@@ -279,7 +279,7 @@ impl<'a> Binder<'a> {
         let mut uses_own_queue = !is_lent && workspace.is_some();
         let mut dying = vec![Vec::new(); plan.len()];
         let poisons = matches!(device.mode(), Some(Mode::Checked | Mode::Counted));
-        let lives = plan.lives();
+        let (lives, shared) = (plan.lives(), plan.shared_slots());
         for (index, facts) in plan.slots().iter().enumerate() {
             let lent = match (sources.remove(&index), &workspace) {
                 (Some(Source::Lent(lent)), _) => lent,
@@ -302,7 +302,10 @@ impl<'a> Binder<'a> {
                     if poisons && facts.is_shared() && lives[index].end > 0 {
                         dying[lives[index].end - 1].push(index);
                     }
-                    let buffer = device.raw_buffer(facts.bytes())?;
+                    let buffer = match shared.get(&index) {
+                        Some(communicator) => communicator.shared_buffer(facts.bytes())?,
+                        None => device.raw_buffer(facts.bytes())?,
+                    };
                     // SAFETY: it was made just now.
                     unsafe {
                         match source {
@@ -329,18 +332,22 @@ impl<'a> Binder<'a> {
         };
         let mut steps = zeros;
         let waits = plan.waits();
+        let mut ends = Vec::new();
         for ((step, dying), wait) in plan.steps().iter().zip(dying).zip(&waits) {
-            if *wait {
-                steps.push(BoundStep::Wait);
+            if let Some(nth) = *wait {
+                steps.push(BoundStep::Wait(nth));
             }
-            steps.push(bind(&plan, &memory, step, *wait)?);
+            if matches!(step, Step::Together { .. }) {
+                ends.push(End { mark: Mark::new(&device)?, begun: 0 });
+            }
+            steps.push(bind(&plan, &memory, step, wait.is_some(), ends.len())?);
             // Another slot would have this memory now: a later read is one of what nobody wrote.
             steps.extend(dying.into_iter().map(BoundStep::Poison));
         }
-        if waits.last() == Some(&true) {
-            steps.push(BoundStep::Wait);
+        if let Some(&Some(nth)) = waits.last() {
+            steps.push(BoundStep::Wait(nth));
         }
-        Ok(Binding { plan, memory, steps, stream, side })
+        Ok(Binding { plan, memory, steps, stream, side, ends })
     }
 }
 
@@ -410,17 +417,33 @@ enum BoundStep {
         from: usize,
         to: usize,
     },
-    /// With the addresses that each call reads and writes.
+    /// With the addresses that each call reads and writes, and which of the run's collectives it is.
     Together {
         communicator: Arc<Communicator>,
         calls: Vec<(Call, u64, u64)>,
+        nth: usize,
     },
-    /// For all collectives under way.
-    Wait,
+    /// For this one of the run's collectives, and those before it.
+    Wait(usize),
 }
 
-/// `waits`: whether it does so for collectives, and not only for the step before it.
-fn bind(plan: &Plan, memory: &[Memory], step: &Step, waits: bool) -> Result<BoundStep, Error> {
+/// Where a collective ends, for who waits for it.
+#[derive(Debug)]
+struct End {
+    /// Behind it on its stream.
+    mark: Mark,
+    /// On the emulator: how many its communicator had begun with it.
+    begun: u64,
+}
+
+/// `waits`: whether it does so for collectives, and not only for the step before it; `together`: how many of the steps up to it are any.
+fn bind(
+    plan: &Plan,
+    memory: &[Memory],
+    step: &Step,
+    waits: bool,
+    together: usize,
+) -> Result<BoundStep, Error> {
     Ok(match step {
         Step::Together { communicator, calls } => {
             let address = |slot: &crate::plan::Slot| {
@@ -430,7 +453,8 @@ fn bind(plan: &Plan, memory: &[Memory], step: &Step, waits: bool) -> Result<Boun
             };
             let calls =
                 calls.iter().map(|(call, from, to)| (call.clone(), address(from), address(to)));
-            BoundStep::Together { communicator: Arc::clone(communicator), calls: calls.collect() }
+            let (communicator, calls) = (Arc::clone(communicator), calls.collect());
+            BoundStep::Together { communicator, calls, nth: together - 1 }
         }
         Step::Zero(index) => BoundStep::Zero(*index),
         Step::Copy { from, to } => BoundStep::Copy { from: *from, to: *to },
@@ -465,22 +489,27 @@ fn run_step(
     memory: &[Memory],
     step: &mut BoundStep,
     [stream, side]: [Option<&Stream>; 2],
+    ends: &mut [End],
 ) -> Result<(), lab_device::Error> {
     match step {
         // SAFETY: the memory is the binding's, or lent to it while it lives, and as large as the plan's slots; a buffer is freed when
         // all streams have done with it. That the kernel stays within it, the crate that made the launch has promised
         // (`LaunchPromise`): a plan takes none without. Launches go to one stream, in their order, or overlap as that crate says.
         BoundStep::Launch(bound) => unsafe { bound.run(stream) },
-        BoundStep::Together { communicator, calls } => {
+        BoundStep::Together { communicator, calls, nth } => {
             let side = side.expect("a plan with collectives has a stream for them");
             side.wait_for(stream)?;
             // SAFETY: the memory is the binding's, or lent to it while it lives, and each call's slots have as many elements as it moves
             // (`Plan::together`). Steps that use them wait for it, by the plan's own account.
-            unsafe { communicator.run(calls, side) }
+            unsafe { communicator.run(calls, side)? };
+            let end = &mut ends[*nth];
+            end.begun = communicator.begun();
+            end.mark.set(Some(side))
         }
-        BoundStep::Wait => {
-            side.map_or(Ok(()), |side| side.hold(stream))?;
-            plan.communicator().map_or(Ok(()), |communicator| communicator.settle())
+        BoundStep::Wait(nth) => {
+            let End { mark, begun } = &ends[*nth];
+            mark.hold(stream)?;
+            plan.communicator().map_or(Ok(()), |communicator| communicator.settle_first(*begun))
         }
         BoundStep::Zero(index) | BoundStep::Poison(index) => {
             let Memory { buffer, start } = &memory[*index];
@@ -521,6 +550,8 @@ pub struct Binding {
     stream: Option<Arc<Stream>>,
     /// Where collectives run.
     side: Option<Stream>,
+    /// One of each collective.
+    ends: Vec<End>,
 }
 
 impl Binding {
@@ -535,9 +566,10 @@ impl Binding {
     /// # Errors
     /// What the device reports of one; those behind it are not made.
     pub fn run(&mut self) -> Result<(), lab_device::Error> {
-        let Self { plan, memory, steps, stream, side } = self;
+        let Self { plan, memory, steps, stream, side, ends } = self;
         let streams = [stream.as_deref(), side.as_ref()];
-        let ran = steps.iter_mut().try_for_each(|step| run_step(plan, memory, step, streams));
+        let mut one = |step| run_step(plan, memory, step, streams, ends);
+        let ran = steps.iter_mut().try_for_each(&mut one);
         if ran.is_err()
             && let Some(communicator) = plan.communicator()
         {
@@ -553,7 +585,7 @@ impl Binding {
     /// What the device reports.
     pub fn time_steps(&mut self, runs: usize) -> Result<Vec<StepTime>, lab_device::Error> {
         let device = self.plan.device().clone();
-        let Self { plan, memory, steps, stream, side } = self;
+        let Self { plan, memory, steps, stream, side, ends } = self;
         let streams = [stream.as_deref(), side.as_ref()];
         let mut times: Vec<Vec<Duration>> = vec![Vec::new(); plan.len()];
         // In their order, for scratch is another's as soon as it has ended. The first run does not count.
@@ -561,7 +593,7 @@ impl Binding {
             let mut planned = 0;
             for step in &mut *steps {
                 let is_own = match (&plan.steps()[planned.min(plan.len() - 1)], &*step) {
-                    (_, BoundStep::Poison(_) | BoundStep::Wait) => false,
+                    (_, BoundStep::Poison(_) | BoundStep::Wait(_)) => false,
                     (Step::Zero(own), BoundStep::Zero(index)) => own == index,
                     (_, BoundStep::Zero(_)) => false,
                     (
@@ -570,7 +602,7 @@ impl Binding {
                     ) => true,
                 };
                 let time = device.time(1, || {
-                    run_step(plan, memory, step, streams)?;
+                    run_step(plan, memory, step, streams, ends)?;
                     // Timed by the queue that waits for it.
                     match (&*step, streams) {
                         (BoundStep::Together { communicator, .. }, [stream, Some(side)]) => {

@@ -1082,6 +1082,7 @@ impl Plan {
             }
             let count = match collective {
                 Collective::ReduceScatter => to.len,
+                Collective::AllToAll => from.len / world,
                 _ => from.len,
             };
             let [reads, writes] = collective.elements(count, world);
@@ -1117,6 +1118,7 @@ impl Plan {
             let in_place = match collective {
                 Collective::AllGather => *from == own(to),
                 Collective::ReduceScatter => *to == own(from),
+                Collective::AllToAll => false,
                 _ => from == to,
             };
             let in_itself = !in_place && uses[n][0].meets(&uses[n][1]);
@@ -1132,6 +1134,27 @@ impl Plan {
             }
         }
         Ok(Step::Together { communicator: Arc::clone(communicator), calls })
+    }
+
+    /// Adds what `add` adds before all steps that are there.
+    ///
+    /// # Errors
+    /// Those of `add`.
+    pub fn add_first(
+        &mut self,
+        add: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let others = (std::mem::take(&mut self.steps), std::mem::take(&mut self.layers));
+        let added = add(self);
+        self.steps.extend(others.0);
+        self.layers.extend(others.1);
+        added
+    }
+
+    /// The first step that uses an element of a slot, if one does.
+    pub fn first_use(&self, slot: Slot) -> Option<usize> {
+        let own = Use { index: slot.index, range: slot.range(), written: true };
+        self.steps.iter().position(|step| step.elements().iter().any(|other| own.meets(other)))
     }
 
     /// Sums a slot over all ranks, in pieces, when the steps from `first` on have written them for the last time.
@@ -1268,6 +1291,20 @@ impl Plan {
         self.steps.iter().flat_map(of).collect()
     }
 
+    /// Slots that copy engines of all ranks reach: of collectives that they make, in the order of the slots.
+    pub(crate) fn shared_slots(&self) -> BTreeMap<usize, Arc<Communicator>> {
+        let mut shared = BTreeMap::new();
+        for step in &self.steps {
+            let Step::Together { communicator, calls } = step else { continue };
+            for (call, from, to) in calls.iter().filter(|_| communicator.copies().is_ok()) {
+                if matches!(call.collective, Collective::AllGather | Collective::AllToAll) {
+                    shared.extend([from, to].map(|slot| (slot.index, Arc::clone(communicator))));
+                }
+            }
+        }
+        shared
+    }
+
     /// Of its collectives, if there are any.
     pub fn communicator(&self) -> Option<&Arc<Communicator>> {
         self.steps.iter().find_map(|step| match step {
@@ -1276,25 +1313,29 @@ impl Plan {
         })
     }
 
-    /// Of each step, whether it must wait for the collectives that are under way; and, behind the last, whether a run must.
-    pub(crate) fn waits(&self) -> Vec<bool> {
-        let mut under_way: Vec<Use> = Vec::new();
-        let mut waits: Vec<bool> = Vec::with_capacity(self.steps.len() + 1);
+    /// Of each step, the last of the collectives under way that it must wait for, counted from 0; and, behind the last step, that for
+    /// which a run must. Those before it have ended then: they follow each other on their stream.
+    pub(crate) fn waits(&self) -> Vec<Option<usize>> {
+        let mut under_way: Vec<(usize, Vec<Use>)> = Vec::new();
+        let mut waits = Vec::with_capacity(self.steps.len() + 1);
+        let mut count = 0;
         for step in &self.steps {
             let uses = step.elements();
-            let is_together = matches!(step, Step::Together { .. });
-            // Collectives follow each other on their stream.
-            let wait = !is_together
-                && uses.iter().any(|own| under_way.iter().any(|other| own.meets(other)));
-            if wait {
-                under_way.clear();
+            if matches!(step, Step::Together { .. }) {
+                under_way.push((count, uses));
+                count += 1;
+                waits.push(None);
+                continue;
             }
-            if is_together {
-                under_way.extend(uses);
+            let meets =
+                |others: &[Use]| uses.iter().any(|own| others.iter().any(|other| own.meets(other)));
+            let last = under_way.iter().rposition(|(_, others)| meets(others));
+            waits.push(last.map(|last| under_way[last].0));
+            if let Some(last) = last {
+                under_way.drain(..=last);
             }
-            waits.push(wait);
         }
-        waits.push(!under_way.is_empty());
+        waits.push(under_way.last().map(|(last, _)| *last));
         waits
     }
 

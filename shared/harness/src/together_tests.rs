@@ -50,7 +50,7 @@ fn what_uses_a_sum_waits_for_it_and_nothing_else_does() {
         add(&mut plan, x, other)?; // Beside it.
         add(&mut plan, x.part(0, N / 2), sum.part(N / 2, N / 2))?; // The half that is not summed.
         add(&mut plan, sum, other)?; // Behind it.
-        assert_eq!(plan.waits(), [false, false, false, false, true, false]);
+        assert_eq!(plan.waits(), [None, None, None, None, Some(0), None]);
         let mut run = plan.bind().upload("x", &values(1.0 + ranks.rank() as f32))?.finish()?;
         run.graph()?.launch()?;
         Ok((run.read(sum)?.values(), run.read(other)?.values()))
@@ -61,6 +61,33 @@ fn what_uses_a_sum_waits_for_it_and_nothing_else_does() {
         let x = 1.0 + rank as f64;
         assert_eq!((sum[0], sum[N - 1]), (3.0, 2.0 * x));
         assert_eq!((other[0], other[N - 1]), (x + 3.0, 3.0 * x));
+    }
+}
+
+/// Of several under way, a launch waits for those up to the last that it uses.
+#[test]
+fn what_uses_one_of_several_sums_does_not_wait_for_those_behind_it() {
+    let outcomes = on_ranks(|device, ranks| {
+        let mut plan = Plan::new(device);
+        let x = plan.input("x", DType::F32, &[N]);
+        let [a, b, c, out] =
+            ["a", "b", "c", "out"].map(|name| plan.state_of_zeros(name, DType::F32, &[N]));
+        [a, b, c].into_iter().try_for_each(|sum| add(&mut plan, x, sum))?;
+        [a, b, c].into_iter().try_for_each(|sum| plan.all_reduce(ranks, sum))?;
+        add(&mut plan, b, out)?;
+        add(&mut plan, a, out)?; // It has ended before b.
+        add(&mut plan, x, out)?;
+        let waits = plan.waits();
+        assert_eq!(waits[6..], [Some(1), None, None, Some(2)]);
+        let first = plan.first_use(out);
+        plan.add_first(|plan| plan.all_reduce(ranks, out))?;
+        assert_eq!((first, plan.first_use(out)), (Some(6), Some(0)));
+        let mut run = plan.bind().upload("x", &values(1.0 + ranks.rank() as f32))?.finish()?;
+        run.run()?;
+        Ok(run.read(out)?.values())
+    });
+    for (rank, outcome) in outcomes.into_iter().enumerate() {
+        assert_eq!(outcome, Ok(vec![7.0 + rank as f64; N]));
     }
 }
 
@@ -158,7 +185,7 @@ fn pieces_are_summed_as_soon_as_they_are_written() {
                 "arena[96..192] arena[288..384]",
             ]
         );
-        assert_eq!(plan.waits().iter().filter(|waits| **waits).count(), 1, "at the end");
+        assert_eq!(plan.waits().iter().flatten().collect::<Vec<_>>(), [&2], "at the end");
         let mut run = plan.bind().upload("x", &values(1.0 + ranks.rank() as f32))?.finish()?;
         run.run()?;
         let all = run.read(arena)?.values();
@@ -261,14 +288,16 @@ fn slots_that_no_collective_takes_are_refused() {
             let error = plan.together(ranks, collective, pairs).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         };
-        use Collective::{AllGather, AllReduce, ReduceScatter};
+        use Collective::{AllGather, AllReduce, AllToAll, ReduceScatter};
         refused(AllReduce, &[(x, x)], "expected a slot to write to, got the input 'x'");
         refused(AllReduce, &[(x, halves)], "expected f32, got bf16");
         refused(AllReduce, &[(records, records)], "expected numbers, got pair");
         refused(AllReduce, &[(x, out)], "expected 96 elements into 96, got 96 into 192");
         refused(AllGather, &[(x, out.part(0, N))], "expected 96 elements into 192, got 96 into 96");
         refused(ReduceScatter, &[(x, out)], "expected 384 elements into 192");
+        refused(AllToAll, &[(x, out)], "expected 96 elements into 96, got 96 into 192");
         let apart = "expected memory that lies apart";
+        refused(AllToAll, &[(out, out)], apart);
         refused(AllReduce, &[(out.part(0, 8), out.part(4, 8))], apart);
         refused(
             AllReduce,

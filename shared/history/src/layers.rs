@@ -1,6 +1,6 @@
 //! The table of the passes: each beside what memory allows and beside PyTorch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use lab_plots::three_digits;
@@ -12,8 +12,8 @@ use crate::lists::{families, fastest, own};
 pub(crate) const STAGE: &str = "passes";
 /// The type that a language model is trained in.
 const DTYPE: &str = "bf16";
-/// As `benches/peers/passes.py` names them.
-const PEERS: [&str; 2] = ["compiled", "torch"];
+/// As `benches/peers/passes.py` names them, and their columns.
+const PEERS: [(&str, &str); 2] = [("compiled", "PyTorch, compiled"), ("torch", "PyTorch")];
 
 /// The table, from the newest record of each family that has a library beside it, or from its newest.
 pub(crate) fn pages(runs: &[Run]) -> Vec<(String, String)> {
@@ -42,7 +42,7 @@ impl<'r> Row<'r> {
     fn of(runs: &'r [Run], family: &'static str) -> Option<Self> {
         let in_record = |run: &'r Run| {
             let version = fastest(own(run, family).filter(|m| m.dtype == DTYPE))?;
-            let peer = |name: &&str| {
+            let peer = |(name, _): &(&str, &str)| {
                 let same = |m: &&Measurement| {
                     (&*m.family, &*m.version, &m.shape) == (family, *name, &version.shape)
                 };
@@ -68,7 +68,8 @@ impl<'r> Row<'r> {
         Some(fastest(same.copied())?.median_us / self.version.median_us)
     }
 
-    fn cells(&self) -> String {
+    /// With a cell for each of these peers.
+    fn cells(&self, peers: &[usize]) -> String {
         let number = |value: Option<f64>| value.map_or(String::new(), three_digits);
         let peer = |peer: &Option<&Measurement>| match peer {
             None => String::new(),
@@ -77,10 +78,10 @@ impl<'r> Row<'r> {
                 three_digits(m.median_us) + &other
             }
         };
-        let [compiled, eager] = self.peers.each_ref().map(peer);
+        let beside: String = peers.iter().map(|n| peer(&self.peers[*n]) + " | ").collect();
         let ratio = self.ratio().map_or(String::new(), |ratio| format!("{ratio:.2}"));
         format!(
-            "| `{}` | {} | {compiled} | {eager} | {ratio} | {} | {} | {} |",
+            "| `{}` | {} | {beside}{ratio} | {} | {} | {} |",
             self.family,
             three_digits(self.version.median_us),
             number(self.limit_us()),
@@ -91,30 +92,42 @@ impl<'r> Row<'r> {
 }
 
 fn table(rows: &[Row<'_>]) -> String {
-    let of: BTreeSet<String> = rows.iter().map(|row| heading(row.run)).collect();
-    let of: Vec<String> = of.into_iter().collect();
+    let peers: Vec<usize> =
+        (0..PEERS.len()).filter(|n| rows.iter().any(|row| row.peers[*n].is_some())).collect();
+    let columns: String = peers.iter().map(|n| format!("{} | ", PEERS[*n].1)).collect();
     let mut text = format!(
         "In {DTYPE}, µs, launched with a cold cache. *Limit* is what moving the bytes takes at the speed of a plain copy in the same run, *ratio* how \
-         many times as fast the pass is as the faster of the two by PyTorch. A call of PyTorch includes its work on the host. Where its time does \
+         many times as fast the pass is as the faster one by PyTorch. A call of PyTorch includes its work on the host. Where its time does \
          not grow with the bytes, as backward by autograd and in `soft_cap_gates`, that is most of it, and the ratio says nothing of kernels. {}\n\n\
-         | layer | here | PyTorch, compiled | PyTorch | ratio | limit | GB/s | problem |\n\
-         |---|--:|--:|--:|--:|--:|--:|---|\n",
-        of.join(" ")
+         | layer | here | {columns}ratio | limit | GB/s | problem |\n\
+         |---|--:|{}--:|--:|--:|---|\n",
+        headings(rows),
+        "--:|".repeat(peers.len()),
     );
     for row in rows {
-        writeln!(text, "{}", row.cells()).expect("writing to a string");
+        writeln!(text, "{}", row.cells(&peers)).expect("writing to a string");
     }
     text
 }
 
-fn heading(run: &Run) -> String {
-    let d = &run.device;
-    let turns = if run.peers_in_turns { ", in turns" } else { "" };
-    let mut libraries = d.libraries.clone();
-    libraries.dedup();
-    let libraries = if libraries.is_empty() { String::new() } else { libraries.join(", ") + ", " };
-    let date = run.date.get(..10).unwrap_or(&run.date);
-    format!("{}: {libraries}{date}, commit `{}`{turns}.", d.gpu, &run.commit[..12])
+/// On what the rows were measured, and when: runs that differ by their commit alone are one sentence.
+fn headings(rows: &[Row<'_>]) -> String {
+    let mut commits: BTreeMap<[String; 2], BTreeSet<String>> = BTreeMap::new();
+    for Row { run, .. } in rows {
+        let mut libraries = run.device.libraries.clone();
+        libraries.dedup();
+        libraries.push(run.date.get(..10).unwrap_or(&run.date).into());
+        let on = format!("{}: {}", run.device.gpu, libraries.join(", "));
+        let turns = if run.peers_in_turns { ", in turns" } else { "" };
+        commits.entry([on, turns.into()]).or_default().insert(format!("`{}`", &run.commit[..12]));
+    }
+    let sentence = |([on, turns], commits): (&[String; 2], &BTreeSet<String>)| {
+        let several = if commits.len() > 1 { "s" } else { "" };
+        let commits: Vec<&str> = commits.iter().map(String::as_str).collect();
+        format!("{on}, commit{several} {}{turns}.", commits.join(", "))
+    };
+    let all: Vec<String> = commits.iter().map(sentence).collect();
+    all.join(" ")
 }
 
 #[cfg(test)]
@@ -153,7 +166,8 @@ mod tests {
         other["computes"] = "draws of its own".into();
         let all = vec![of_pass("passes:rms_norm", "version", 20.0, 0.5), other];
         let text = &pages(&[run("2026-01-30T12:00:00Z", all)])[0].1;
-        assert!(text.contains("| 50.0 (draws of its own) |  | 10.0 |"), "{text}");
+        assert!(text.contains("| 20.0 | 50.0 (draws of its own) |  | 10.0 |"), "{text}");
+        assert!(text.contains("| here | PyTorch | ratio |"), "{text}");
     }
 
     #[test]

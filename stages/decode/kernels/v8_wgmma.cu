@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     few_rows_wgmma(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap x, const float* __restrict__ scale,
                    const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K, int has_residual, int gated,
                    int heads, float cap, int beside, int p1, int p2, int p3, int p4,
-                   const W* __restrict__ next, long long next_half, int next_share, int next_bytes, const float* state, int state_bytes) {
+                   const float* state, int state_bytes) {
     using Step = lab::Step<T, W, ROWS, GROUPS>;
     constexpr int ASKS = MULTIPLIERS<GROUPS>;  // the thread that asks: the first behind those that multiply
     DYNAMIC_TILES(unsigned char, places);
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
             ask_weights(s);
             ask_x(s);
         }
-        ask_ahead(0, 1, next, next_half, next_share, next_bytes, state, state_bytes);
+        ask_state(0, 1, state, state_bytes);
     } else if (threadIdx.x < ASKS) {
         float sum[ROWS / 2];
         Turn<PLACES> last;

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     few_rows_bytes(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap planes, const float* __restrict__ scale,
                    const float* quantum, const T* __restrict__ bias, const T* residual, T* y, float* gates, int R, int N, int K,
                    int has_residual, int gated, int heads, float cap, int beside, int p1, int p2, int p3, int p4,
-                   const signed char* __restrict__ next, long long next_half, int next_share, int next_bytes, const float* state, int state_bytes) {
+                   const float* state, int state_bytes) {
     using Step = ByteStep<T, ROWS, GROUPS>;
     constexpr int ASKS = MULTIPLIERS<GROUPS>;  // the thread that asks: the first behind those that multiply
     DYNAMIC_TILES(unsigned char, places);
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
             ask_weights(s);
             ask_planes(s);
         }
-        ask_ahead(0, 1, next, next_half, next_share, next_bytes, state, state_bytes);
+        ask_state(0, 1, state, state_bytes);
     } else if (threadIdx.x < ASKS) {
         int sum[ROWS];
         Turn<PLACES> last;

@@ -138,6 +138,8 @@ pub struct Before {
     step: usize,
     /// Of its W.
     int8: bool,
+    /// Whether it asks for weights, too.
+    asks_weights: bool,
     /// Of the state that the launch behind it reads.
     state_bytes: usize,
 }
@@ -149,7 +151,11 @@ impl Before {
         let int8 = product.scale.is_some();
         let usual = || FewRows::usual_way(plan.device(), dtype, int8, [rows, k]);
         let way = product.way.unwrap_or_else(usual);
-        way.asks_ahead().then(|| Self { step: plan.len() - 1, int8, state_bytes: 0 })
+        // By TMA the next product's blocks ask for their first weights themselves, while they wait for x: asked for before, they only hold up
+        // what this product waits for.
+        let asks_weights = ![Way::Wgmma, Way::Bytes].contains(&way);
+        let step = plan.len() - 1;
+        way.asks_ahead().then_some(Self { step, int8, asks_weights, state_bytes: 0 })
     }
 
     fn share(&self, plan: &Plan, bytes: usize) -> usize {
@@ -179,7 +185,8 @@ impl Before {
     /// As [`Plan::set_arguments`].
     pub fn ask_for_weights(self, plan: &mut Plan, next: &FewRows<'_>) -> Result<(), Error> {
         let FewRows { n, k, weight, gated, dtype, .. } = *next;
-        if next.scale.is_some() != self.int8 || self.state_bytes > LARGE_STATE {
+        let fits = next.scale.is_some() == self.int8 && self.state_bytes <= LARGE_STATE;
+        if !self.asks_weights || !fits {
             return Ok(());
         }
         let size = if self.int8 { 1 } else { dtype.size() };

@@ -288,9 +288,9 @@ impl FewRows<'_> {
         let to = self.gates.map_or_else(|| plan.scratch(DType::F32, 1), |gates| gates.to);
         let (heads, cap) = self.gates.map_or((0, 1.0), |gates| (gates.heads, gates.cap));
         // Nothing is asked for ahead until something says so.
-        let (next, state) = (self.weight, scale);
+        let state = scale;
         let scope = Scope::new().with(named![
-            next, next_half: 0, next_share: 0, next_bytes: 0, state, state_bytes: 0,
+            state, state_bytes: 0,
             scale, bias, residual, y, gates: to, R: rows, N: n, K: k, has_residual, gated, heads, cap,
             p1, p2, p3, p4
         ]);

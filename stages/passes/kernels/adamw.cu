@@ -11,7 +11,8 @@
 //
 // p, m, v: N in f32; g: N in G, which is f32, or bf16 where devices have summed rounded gradients; copy: N in T,
 // not touched where T is f32; squares: one a block; rates: one a step, the last of them for all later ones; loss:
-// one number.
+// one number. Where gradients of several ranks have come and nobody has summed them, g has N of each rank, one rank's
+// behind the other's: both launches add them up in f32, in the order of the ranks. N is then a multiple of four.
 #include "lab/halves.cuh"
 #include "lab/optimizer_step.cuh"
 #include "lab/pack.cuh"
@@ -32,20 +33,31 @@ template <class G> __device__ __forceinline__ Pack<float> load_four(const G* fro
     }
 }
 
+__device__ __forceinline__ void add_four(Pack<float>& sum, Pack<float> x) {
+#pragma unroll
+    for (int i = 0; i < FOUR; ++i) sum.v[i] += x.v[i];
+}
+
 // squares: one a block. The first launch of a step that reads where training stands.
 template <class G>
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     arena_squares(const G* __restrict__ g, double* __restrict__ squares, long long* counts, double* numbers,
-                  long long N) {
+                  int ranks, long long N) {
     if (blockIdx.x == 0) Progress{counts, numbers}.begin(threadIdx.x);
     long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x;
     long long threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
     double sum = 0;
     for (long long n = thread; n < N / FOUR; n += AHEAD * threads) {
         Pack<float> ahead[AHEAD];
+        auto load = [&](int k, int rank) {
+            long long own = n + k * threads;
+            return own < N / FOUR ? load_four(g + rank * N + own * FOUR) : Pack<float>{};
+        };
 #pragma unroll
-        for (int k = 0; k < AHEAD; ++k)
-            ahead[k] = n + k * threads < N / FOUR ? load_four(g + (n + k * threads) * FOUR) : Pack<float>{};
+        for (int k = 0; k < AHEAD; ++k) ahead[k] = load(k, 0);
+        for (int rank = 1; rank < ranks; ++rank)
+#pragma unroll
+            for (int k = 0; k < AHEAD; ++k) add_four(ahead[k], load(k, rank));
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k)
 #pragma unroll
@@ -76,7 +88,7 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
           float* __restrict__ v, const double* __restrict__ squares, const double* __restrict__ rates,
           const double* __restrict__ loss, long long* counts, double* numbers, double beta1, double beta2,
           double eps, double decay, double max_norm, int every, int blocks, long long steps, long long decayed,
-          long long N) {
+          int ranks, long long N) {
     Progress at{counts, numbers};
     double scale = numbers[SCALE], norm = sqrt(sum_of(squares, blocks)) / scale, factor = 1 / scale;
     if (max_norm > 0 && max_norm / (norm + 1e-6) < 1) factor *= max_norm / (norm + 1e-6);
@@ -97,6 +109,7 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     for (long long n = thread; n < N / FOUR; n += threads) {
         Pack<float> p_n = load_pack(p + n * FOUR), g_n = load_four(g + n * FOUR);
         Pack<float> m_n = load_pack(m + n * FOUR), v_n = load_pack(v + n * FOUR);
+        for (int rank = 1; rank < ranks; ++rank) add_four(g_n, load_four(g + rank * N + n * FOUR));
 #pragma unroll
         for (int i = 0; i < FOUR; ++i) step.update(p_n.v[i], g_n.v[i], m_n.v[i], v_n.v[i], n * FOUR + i);
         store_pack(p + n * FOUR, p_n), store_pack(m + n * FOUR, m_n), store_pack(v + n * FOUR, v_n);

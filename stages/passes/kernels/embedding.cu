@@ -15,7 +15,7 @@
 
 using namespace lab;
 
-constexpr int PIECE = 32, SCAN_THREADS = 1024, SUM_THREADS = 128;
+constexpr int PIECE = 32, SCAN_THREADS = 1024, SUM_THREADS = 128, RANK_LANES = 8;
 
 __device__ __forceinline__ bool is_word(int token, int vocabulary) { return token >= 0 && token < vocabulary; }
 
@@ -40,37 +40,29 @@ __global__ void __launch_bounds__(PASS_THREADS)
     if (r < rows && is_word(tokens[r], vocabulary)) atomicAdd(counts + tokens[r], 1);
 }
 
-// starts_t = Σ counts of the tokens before t, by one block; `next` is a copy that the placing moves on.
+// starts_t = Σ counts of the tokens before t; `next` is a copy that the placing moves on. Work split: a thread
+// a token. Each block adds up all counts before its tokens by itself, so that no block waits for another.
 __global__ void __launch_bounds__(SCAN_THREADS)
     scan_counts(const int* __restrict__ counts, int* __restrict__ starts, int* __restrict__ next,
                 int vocabulary) {
-    constexpr int EACH = 4;
-    __shared__ int warp_sums[32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, before = 0;
-    for (int t0 = 0; t0 < vocabulary; t0 += EACH * SCAN_THREADS) {
-        int count[EACH], own = 0, t = t0 + threadIdx.x * EACH;
-#pragma unroll
-        for (int i = 0; i < EACH; ++i) own += count[i] = t + i < vocabulary ? counts[t + i] : 0;
-        int up_to = own;  // and with this thread's, over the lanes before it
-        for (int d = 1; d < 32; d *= 2) {
-            int other = __shfl_up_sync(0xffffffffu, up_to, d);
-            if (lane >= d) up_to += other;
-        }
-        if (lane == 31) warp_sums[warp] = up_to;
-        __syncthreads();  // every thread reads the sums of all warps
-        int at = before + up_to - own;
-        for (int w = 0; w < 32; ++w) {
-            at += w < warp ? warp_sums[w] : 0;
-            before += warp_sums[w];
-        }
-#pragma unroll
-        for (int i = 0; i < EACH; ++i) {
-            if (t + i < vocabulary) starts[t + i] = next[t + i] = at;
-            at += count[i];
-        }
-        __syncthreads();  // the sums are read: those of the next tokens may take their place
+    constexpr int WARPS = SCAN_THREADS / 32;
+    __shared__ int warp_sums[WARPS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int t0 = blockIdx.x * SCAN_THREADS, t = t0 + threadIdx.x, at = 0;
+#pragma unroll 16
+    for (int before = threadIdx.x; before < t0; before += SCAN_THREADS) at += counts[before];
+    int count = t < vocabulary ? counts[t] : 0, up_to = count;  // and over the lanes before it
+    for (int d = 1; d < 32; d *= 2) {
+        int other = __shfl_up_sync(0xffffffffu, up_to, d);
+        if (lane >= d) up_to += other;
     }
-    if (threadIdx.x == 0) starts[vocabulary] = before;
+    if (lane == 31) warp_sums[warp] = up_to;
+    // Its barriers are also between the sums of all warps and who reads them.
+    at = block_reduce<SCAN_THREADS>(at, Add{}, 0);
+    for (int w = 0; w < warp; ++w) at += warp_sums[w];
+    at += up_to - count;
+    if (t < vocabulary) starts[t] = next[t] = at;
+    if (t == vocabulary - 1) starts[vocabulary] = at + count;
 }
 
 // The rows of each token together, in an order that is chance.
@@ -83,14 +75,19 @@ __global__ void __launch_bounds__(PASS_THREADS)
 
 // ANCHOR: order
 // A row's place among those of its token is how many of them have a smaller number.
+// Work split: RANK_LANES lanes a row, for a token may have thousands.
 __global__ void __launch_bounds__(PASS_THREADS)
     order_rows(const int* __restrict__ tokens, const int* __restrict__ starts, const int* __restrict__ placed,
                int* __restrict__ order, int vocabulary) {
-    int n = blockIdx.x * PASS_THREADS + threadIdx.x;
-    if (n >= starts[vocabulary]) return;
-    int r = placed[n], first = starts[tokens[r]], end = starts[tokens[r] + 1], place = first;
-    for (int other = first; other < end; ++other) place += placed[other] < r;
-    order[place] = r;
+    unsigned thread = blockIdx.x * PASS_THREADS + threadIdx.x;
+    int n = thread / RANK_LANES, lane = thread % RANK_LANES;
+    bool inside = n < starts[vocabulary];
+    int r = inside ? placed[n] : 0, first = inside ? starts[tokens[r]] : 0, end = inside ? starts[tokens[r] + 1] : 0;
+    int before = 0;
+#pragma unroll 8
+    for (int other = first + lane; other < end; other += RANK_LANES) before += placed[other] < r;
+    before = warp_reduce<RANK_LANES>(before, Add{});
+    if (inside && lane == 0) order[first + before] = r;
 }
 // ANCHOR_END: order
 

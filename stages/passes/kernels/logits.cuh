@@ -9,17 +9,22 @@ namespace lab {
 constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f, LOWEST = -3.40282347e38f;
 
 // ANCHOR: cap
-// z of logits, and exponentials of it. Where all of a pack are within half of the cap, tanh(y) / y is a polynomial in y², off by
-// 6e-8 of itself: six instructions, where a power and a reciprocal would keep the special function units busy for eight.
+// z of logits, and exponentials of it. Where all of a pack are within the cap, tanh(y) / y is a polynomial in y², off by 6e-8 of
+// itself: eight instructions, where a power and a reciprocal would keep the special function units busy for eight more. Up to half
+// of the cap four terms do, six instructions.
 template <class T, bool CAPPED> struct Cap {
-    float cap, inverse, of_square, a[4];  // times log₂ e
+    float cap, inverse, of_square, a[6], of_half[4];  // times log₂ e
 
     __device__ __forceinline__ explicit Cap(float cap)
         : cap(cap), inverse(1.0f / cap), of_square(inverse * inverse * (LN2 * LN2)) {
-        constexpr float OF_Y[4] = {-0.33333311f, 0.13330476f, -0.053387111f, 0.017988744f};
+        constexpr float OF_Y[6] = {-0.33332987f, 0.13326409f, -0.053498694f, 0.020359733f, -0.006259316f, 0.0010582569f};
+        constexpr float OF_HALF[4] = {-0.33333311f, 0.13330476f, -0.053387111f, 0.017988744f};
         float power = LOG2E;
 #pragma unroll
-        for (int k = 0; k < 4; ++k) a[k] = OF_Y[k] * (power *= inverse * inverse);
+        for (int k = 0; k < 6; ++k) {
+            a[k] = OF_Y[k] * (power *= inverse * inverse);
+            if (k < 4) of_half[k] = OF_HALF[k] * power;
+        }
     }
 
     template <int N> __device__ __forceinline__ bool are_small(const float (&x)[N]) const {
@@ -27,10 +32,15 @@ template <class T, bool CAPPED> struct Cap {
         float largest = fabsf(x[0]);
 #pragma unroll
         for (int i = 1; i < N; ++i) largest = fmaxf(largest, fabsf(x[i]));
-        return largest <= 0.5f * cap;
+        return largest <= cap;
     }
     // (z log₂ e / x − log₂ e) / w, w being x².
-    __device__ __forceinline__ float series(float w) const { return a[0] + w * (a[1] + w * (a[2] + w * a[3])); }
+    template <int TERMS> __device__ __forceinline__ static float series(const float (&a)[TERMS], float w) {
+        float sum = a[TERMS - 1];
+#pragma unroll
+        for (int k = TERMS - 2; k >= 0; --k) sum = fmaf(sum, w, a[k]);
+        return sum;
+    }
     __device__ __forceinline__ float tangent(float x) const {
         float y = x * inverse;
         return cap * (sizeof(T) == sizeof(float) ? tanhf(y) : quick_tangent(y));
@@ -39,42 +49,49 @@ template <class T, bool CAPPED> struct Cap {
     __device__ __forceinline__ float bound(float x) const {
         if constexpr (!CAPPED) return x;
         float cells[1] = {x}, w = x * x;
-        return are_small(cells) ? x + x * w * LN2 * series(w) : tangent(x);
+        return are_small(cells) ? x + x * w * LN2 * series(a, w) : tangent(x);
     }
 
-    // The same of halves as they lie in memory: without its sign a half is the larger, the larger its bits are. A NaN is not small.
-    __device__ __forceinline__ bool are_small(const Raw<T>& raw) const {
-        unsigned words[4], half = __float_as_uint(0.5f * cap) >> 16;
-        if constexpr (is_f16<T>) half = __half_as_ushort(__float2half(0.5f * cap));
-        half *= 0x10001;  // in both halves of a word
+    // The largest of halves as they lie in memory, twice in a word: without its sign a half is the larger, the larger its bits are,
+    // and a NaN is larger than any bound.
+    __device__ __forceinline__ static unsigned largest_of(const Raw<T>& raw) {
+        unsigned words[4];
         memcpy(words, &raw.bytes, 16);
         unsigned largest = words[0] & 0x7fff7fff;
 #pragma unroll
         for (int i = 1; i < 4; ++i) largest = larger_u16_pair(largest, words[i] & 0x7fff7fff);
-        return larger_u16_pair(largest, half) == half;
+        return largest;
+    }
+    __device__ __forceinline__ static bool are_within(unsigned largest, float bound) {
+        unsigned bits = __float_as_uint(bound) >> 16;
+        if constexpr (is_f16<T>) bits = __half_as_ushort(__float2half(bound));
+        bits *= 0x10001;  // in both halves of a word
+        return larger_u16_pair(largest, bits) == bits;
     }
     // e_i = exp(z_i) (1 − (z_i / cap)²) of a pack, and Σ exp z_i on top of `sum`: no exponent is beyond 40 log₂ e.
     template <int N> __device__ __forceinline__ void weigh(float (&e)[N], const Raw<T>& raw, float& sum) const {
         float x[N];
         cells_of(x, raw);
-        weigh(e, x, are_small(raw), sum);
+        unsigned largest = largest_of(raw);
+        weigh(e, x, are_within(largest, 0.5f * cap), are_within(largest, cap), sum);
     }
     __device__ __forceinline__ void weigh(float (&e)[1], float x, float& sum) const {
         float cells[1] = {x};
-        weigh(e, cells, are_small(cells), sum);
+        weigh(e, cells, false, are_small(cells), sum);
     }
     template <int N>
-    __device__ __forceinline__ void weigh(float (&e)[N], const float (&x)[N], bool is_small, float& sum) const {
+    __device__ __forceinline__ void weigh(float (&e)[N], const float (&x)[N], bool are_half, bool are_small,
+                                          float& sum) const {
         float z[N];  // times log₂ e
-        if (is_small) {
+        if (are_half) {
 #pragma unroll
-            for (int i = 0; i < N; ++i) {
-                float w = x[i] * x[i];
-                z[i] = x[i] * fmaf(w, series(w), LOG2E);
-            }
+            for (int i = 0; i < N; ++i) z[i] = x[i] * fmaf(x[i] * x[i], series(of_half, x[i] * x[i]), LOG2E);
+        } else if (are_small) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) z[i] = x[i] * fmaf(x[i] * x[i], series(a, x[i] * x[i]), LOG2E);
         } else {
 #pragma unroll
-            for (int i = 0; i < N; ++i) z[i] = tangent(x[i]) * LOG2E;
+            for (int i = 0; i < N; ++i) z[i] = fmaf(quick_sigmoid<2>(x[i] * inverse), 2.0f * LOG2E * cap, -LOG2E * cap);
         }
 #pragma unroll
         for (int i = 0; i < N; ++i) {
@@ -95,7 +112,7 @@ template <class T, bool CAPPED> struct Cap {
         } else if (are_small(x)) {
 #pragma unroll
             for (int i = 0; i < N; ++i) {
-                float w = x[i] * x[i], ratio = fmaf(w, series(w), LOG2E);
+                float w = x[i] * x[i], ratio = fmaf(w, series(a, w), LOG2E);
                 f(i, power_of_two(fmaf(x[i], ratio, -by)), ratio * ratio * (w * of_square));
             }
         } else {

@@ -43,8 +43,10 @@ pub struct AdamW {
     pub p: Slot,
     /// Working copy, \[N\]; none where `dtype` is f32.
     pub copy: Option<Slot>,
-    /// Gradients, \[N\].
+    /// Gradients, \[W N\]: of so many ranks, which are added up where they are read.
     pub g: Slot,
+    /// W; 1 where they are sums already, or one device's.
+    pub ranks: usize,
     /// Their type: f32, or bf16 where devices have summed rounded ones.
     pub gradient: DType,
     /// First moments, f32 \[N\].
@@ -128,10 +130,19 @@ impl AdamW {
             let what = format!("scale_doubles_after of {NAME}");
             return Err(Error::bad(what, "1 to 2^31 - 1", self.scale_doubles_after.unwrap_or(0)));
         }
-        let all = [("p", self.p), ("g", self.g), ("m", self.m), ("v", self.v)];
-        let all = all.into_iter().chain(copy.map(|copy| ("copy", copy)));
-        for (name, slot) in all {
-            check_lengths(NAME, &[(name, Some(slot), parameters)])?;
+        check_sizes(NAME, &[("ranks", self.ranks)])?;
+        if self.ranks > 1 && !parameters.is_multiple_of(4) {
+            let what = format!("parameters of {NAME}");
+            return Err(Error::bad(
+                what,
+                "a multiple of 4, with several ranks' gradients",
+                parameters,
+            ));
+        }
+        let all = [("p", self.p, 1), ("g", self.g, self.ranks), ("m", self.m, 1), ("v", self.v, 1)];
+        let all = all.into_iter().chain(copy.map(|copy| ("copy", copy, 1)));
+        for (name, slot, times) in all {
+            check_lengths(NAME, &[(name, Some(slot), times * parameters)])?;
             if !slot.start().is_multiple_of(4) {
                 let what = format!("first element of {name} of {NAME}");
                 return Err(Error::bad(what, "a multiple of 4", slot.start()));
@@ -149,8 +160,12 @@ impl AdamW {
 
     /// The same of some of its parameters, by an update of their own behind the squares of all: the result has the same bits. They begin
     /// at a multiple of four.
+    ///
+    /// # Panics
+    /// The gradients are several ranks'.
     #[must_use]
     pub fn of_part(self, start: usize, len: usize) -> Self {
+        assert_eq!(self.ranks, 1, "gradients of one part lie together");
         let part = |slot: Slot| slot.part(start, len);
         Self {
             parameters: len,
@@ -203,11 +218,12 @@ impl AdamW {
         }
         let all = plan.scratch(DType::F64, launches.iter().map(|(_, blocks, _)| blocks).sum());
         let mut first = 0;
-        for (&Self { parameters, g, progress, .. }, blocks, kernel) in launches {
+        for (&Self { parameters, g, ranks, progress, .. }, blocks, kernel) in launches {
             let Progress { counts, numbers } = progress;
             let squares = all.part(first, blocks);
             let launch = kernel.grid([blocks as u32, 1, 1])?;
-            plan.launch(&kernel, launch, arguments![g, squares, counts, numbers, N: parameters])?;
+            let all = arguments![g, squares, counts, numbers, ranks, N: parameters];
+            plan.launch(&kernel, launch, all)?;
             first += blocks;
         }
         Ok(all)
@@ -219,7 +235,9 @@ impl AdamW {
     /// As [`AdamW::add`].
     pub fn add_update(&self, plan: &mut Plan, squares: Slot) -> Result<(), Error> {
         self.check()?;
-        let Self { dtype, gradient, parameters, decayed, eps, p, g, m, v, rates, loss, .. } = *self;
+        let Self {
+            dtype, gradient, parameters, decayed, eps, p, g, ranks, m, v, rates, loss, ..
+        } = *self;
         let Progress { counts, numbers } = self.progress;
         let [beta1, beta2] = self.betas;
         let name = match gradient {
@@ -232,7 +250,7 @@ impl AdamW {
         let all = arguments![
             p, copy, g, m, v, squares, rates, loss, counts, numbers, beta1, beta2, eps,
             decay: self.weight_decay, max_norm: self.max_norm.unwrap_or(0.0),
-            every: self.scale_doubles_after.unwrap_or(0), blocks: squares.len(), steps: rates.len(), decayed,
+            every: self.scale_doubles_after.unwrap_or(0), blocks: squares.len(), steps: rates.len(), decayed, ranks,
             N: parameters
         ];
         plan.launch(&kernel, launch, all)
@@ -390,6 +408,7 @@ pub static ADAMW: Pass = Pass {
             copy: (dtype != DType::F32).then_some(copy),
             g,
             gradient: DType::F32,
+            ranks: 1,
             m,
             v,
             rates,

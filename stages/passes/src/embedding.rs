@@ -49,6 +49,10 @@ pub struct EmbeddingUpstream {
 const NAME: &str = "embedding";
 /// Sorted rows of a block: `PIECE` of the kernel.
 const PIECE: usize = 32;
+/// Tokens of a block that adds up counts: `SCAN_THREADS` of the kernel.
+const SCAN_THREADS: usize = 1024;
+/// Lanes that find a row's place: `RANK_LANES` of the kernel.
+const RANK_LANES: usize = 8;
 
 impl Embedding {
     fn check(&self) -> Result<(), Error> {
@@ -113,13 +117,14 @@ impl Embedding {
             arguments![tokens, counts, rows, vocabulary],
         )?;
         let scan = load(plan, "scan_counts")?;
-        plan.launch(&scan, grid(&scan, [1, 1])?, arguments![counts, starts, next, vocabulary])?;
+        let all = arguments![counts, starts, next, vocabulary];
+        plan.launch(&scan, grid(&scan, [vocabulary.div_ceil(SCAN_THREADS), 1])?, all)?;
         let place = load(plan, "place_rows")?;
         let all = arguments![tokens, next, placed, rows, vocabulary];
         plan.launch(&place, grid(&place, [blocks, 1])?, all)?;
         let sort = load(plan, "order_rows")?;
         let all = arguments![tokens, starts, placed, order, vocabulary];
-        plan.launch(&sort, grid(&sort, [blocks, 1])?, all)?;
+        plan.launch(&sort, grid_over(&sort, rows * RANK_LANES)?, all)?;
 
         let pack = pack(dtype, &[width], &[(dy, dtype), (dweight, DType::F32)]);
         let sum = with_pack(plan, &kernels::EMBEDDING, "sum_pieces", dtype, pack)?;

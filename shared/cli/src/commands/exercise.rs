@@ -53,6 +53,9 @@ pub(crate) struct Arguments {
     /// A part of each stage's, such as 1/2: always the same ones, at least one of each stage
     #[arg(long, requires = "all", hide = true)]
     part: Option<Part>,
+    /// A part of the stages, such as 1/2
+    #[arg(long, requires = "all", hide = true)]
+    stages: Option<Part>,
     /// Of the solutions no more than the counters: where the suites have just passed
     #[arg(long, requires = "all", hide = true)]
     counted: bool,
@@ -74,7 +77,7 @@ struct Task {
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let mut tasks = Vec::new();
-    for &stage in crate::STAGES {
+    for stage in Part::filter(arguments.stages, crate::STAGES.to_vec()) {
         let sources = Suite::Stage(stage).sources()?;
         let of_stage = Part::filter(arguments.part, Exercise::read(&sources)?);
         tasks.extend(of_stage.into_iter().map(|e| Task {

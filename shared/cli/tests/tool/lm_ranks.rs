@@ -99,6 +99,11 @@ fn ranks_train_what_one_does_with_their_batches_together() {
         "--batch 2 --gpus 2 --steps 12 --look-every 4 --shard-optimizer --out parts.safetensors",
     );
     assert!(read("parts.safetensors") == read("two.safetensors"), "another model");
+    // And sends the others its gradients for theirs.
+    lab.report(
+        "--batch 2 --gpus 2 --steps 12 --look-every 4 --shard-optimizer --copy-engines --out sent.safetensors",
+    );
+    assert!(read("sent.safetensors") == read("two.safetensors"), "another model");
     // In bf16 it is told.
     let rounded = lab.report("--batch 2 --gpus 2 --steps 2 --sums bf16 --out rounded.safetensors");
     assert_eq!(rounded["sums"], "in bf16, in pieces");
@@ -240,11 +245,14 @@ fn what_no_ranks_can_do_is_refused() {
             lab.train(&format!("--gpus {gpus} --steps 1 --out m.safetensors")).output().unwrap();
         assert_failed(&output, 2, expected);
     }
-    for option in ["--shard-optimizer", "--sum-piece 16", "--sums bf16"] {
+    for option in ["--shard-optimizer", "--copy-engines", "--sum-piece 16", "--sums bf16"] {
         let one = lab.train(&format!("{option} --steps 1 --out m.safetensors")).output().unwrap();
         let name = option.split(' ').next().unwrap();
         assert_failed(&one, 2, &format!("{name}: expected several ranks beside it"));
     }
+    let whole =
+        lab.train("--gpus 2 --copy-engines --steps 1 --out m.safetensors").output().unwrap();
+    assert_failed(&whole, 2, "--copy-engines: expected --shard-optimizer beside it, got none");
     let none = lab.train("--gpus 2 --sum-piece 0 --steps 1 --out m.safetensors").output().unwrap();
     assert_failed(&none, 2, "piece of a sum: expected 1 to 1048576 MiB, or all, got 0");
     let mut no_number = lab.train_as(0, 1, "--steps 1 --out m.safetensors");

@@ -26,6 +26,8 @@ pub struct Step {
     slots: Slots,
     /// Where each rank has only its part of the optimizer's state.
     shards: Option<(Shard, Arc<Communicator>)>,
+    /// What gives it the parameters that a step begins by gathering.
+    gather: Option<Binding>,
     /// What it hands to the next, where states are carried.
     streams: Streams,
     /// Where tokens stay in files, the windows of the steps to come.
@@ -139,9 +141,22 @@ impl Shard {
     /// Its part of one.
     fn cut(self, arena: Tensor) -> Tensor {
         let Tensor { dtype, bytes, .. } = self.pad(arena);
-        let parts = bytes.chunks(self.each * dtype.size());
-        let bytes = parts.skip(self.rank).step_by(self.world).flatten().copied().collect();
+        let parts: Vec<&[u8]> = bytes.chunks(self.each * dtype.size()).collect();
+        let own: Vec<&[u8]> = parts.into_iter().skip(self.rank).step_by(self.world).collect();
+        let bytes = own.concat();
         Tensor { dtype, shape: vec![self.len()], bytes }
+    }
+
+    /// Of what the ranks have sent for this one's part, the sums, as the optimizer makes them.
+    fn sum_of_ranks(self, received: &[f64]) -> Vec<f32> {
+        let pieces = received.chunks(self.each * self.world);
+        let sums = pieces.flat_map(|piece| {
+            (0..self.each).map(|n| {
+                let of_ranks = piece[n..].iter().step_by(self.each);
+                of_ranks.map(|g| *g as f32).reduce(|sum, g| sum + g).unwrap_or_default()
+            })
+        });
+        sums.collect()
     }
 
     /// Adds what gives all ranks all of an arena, of which each has its part: of piece `n` that of `part_of(n)`.
@@ -154,6 +169,20 @@ impl Shard {
     ) -> Result<(), Error> {
         let pairs: Vec<_> = (0..self.pieces).map(|n| (part_of(n), self.piece(n, all))).collect();
         plan.together(ranks, Collective::AllGather, &pairs)
+    }
+
+    /// The same where the parts lie in it, of these pieces one by one: what reads a piece waits for no other.
+    fn add_gathers(
+        self,
+        plan: &mut Plan,
+        ranks: &Arc<Communicator>,
+        pieces: &[usize],
+        all: Slot,
+    ) -> Result<(), Error> {
+        let mut pieces = pieces.iter();
+        pieces.try_for_each(|&n| {
+            plan.together(ranks, Collective::AllGather, &[(self.own(n, all), self.piece(n, all))])
+        })
     }
 }
 
@@ -170,8 +199,11 @@ const MOMENTS: [&str; 2] = ["first", "second"];
 struct Slots {
     of_epoch: EpochSlots,
     masters: Slot,
-    /// The sums over all ranks: of gradients that are rounded for them, in a slot of their own; of shards, this rank's part alone.
+    /// The sums over all ranks: of gradients that are rounded for them, in a slot of their own; of shards, this rank's part alone. Where
+    /// ranks send each other their gradients, those of all ranks for this rank's part, not summed.
     gradients: Slot,
+    /// Whether they are that.
+    unsummed: bool,
     /// Their type.
     sums: DType,
     moments: [Slot; 2],
@@ -355,6 +387,8 @@ struct Planned {
     plan: Plan,
     slots: Slots,
     streams: Streams,
+    /// Pieces of the parameters that the next step gathers.
+    gathered_next: Vec<usize>,
 }
 
 /// The plan of a step on so many tokens, of an epoch of so many windows; of one rank of several where there is a communicator.
@@ -370,6 +404,8 @@ fn plan(
     let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
     let shards = ranks.filter(|ranks| ranks.shard_optimizer);
     let shard = shards.map(|ranks| Shard::of_ranks(parameters.len(), ranks));
+    // Each rank gets others' gradients for its part, and the optimizer adds them up.
+    let by_copies = shards.is_some_and(|ranks| ranks.communicator.copies().is_ok());
     let sums = ranks.map(|ranks| ranks.sums).unwrap_or_default();
     let ranks = ranks.map(|ranks| &ranks.communicator);
     let (rank, world) = ranks.map_or((0, 1), |ranks| (ranks.rank(), ranks.world()));
@@ -400,6 +436,7 @@ fn plan(
         DType::F32 => gradients,
         dtype => zeros("rounded gradients", dtype, all),
     };
+    let received = if by_copies { zeros("received gradients", sums.dtype, all) } else { summed };
     let moments = MOMENTS.map(|name| zeros(name, DType::F32, own));
     let has_copy = dtype != DType::F32;
     let masters = plan.state(MASTERS, DType::F32, &[if has_copy { own } else { all }]);
@@ -456,6 +493,8 @@ fn plan(
         }
         tape.add_backward(&[])?;
     }
+    // In the order in which their sums come.
+    let mut summed_pieces: Vec<Vec<usize>> = Vec::new();
     if let Some(ranks) = ranks {
         let elements = match shard {
             Some(shard) => shard.each * world,
@@ -466,23 +505,41 @@ fn plan(
         let bytes = times * elements * sums.dtype.size() * (world - 1) / world;
         let pieces = Pieces { elements, bytes };
         plan.add_when_written(gradients, first_of_part, pieces, |plan, parts| {
-            for part in parts.iter().filter(|_| sums.dtype != DType::F32) {
-                add_rounding(plan, *part, summed.part(part.start(), part.len()))?;
-            }
-            let parts = parts.iter().map(|part| summed.part(part.start(), part.len()));
+            let round = |plan: &mut Plan, part: Slot| {
+                let rounded = summed.part(part.start(), part.len());
+                if sums.dtype != DType::F32 {
+                    add_rounding(plan, part, rounded)?;
+                }
+                Ok::<_, Error>(rounded)
+            };
             let Some(shard) = shard else {
-                let pairs: Vec<_> = parts.map(|part| (part, part)).collect();
+                let rounded = parts.iter().map(|&part| round(plan, part));
+                let pairs: Vec<_> =
+                    rounded.map(|part| part.map(|part| (part, part))).collect::<Result<_, _>>()?;
                 return plan.together(ranks, Collective::AllReduce, &pairs);
             };
-            let numbers = parts.flat_map(|part| {
+            let numbers = parts.iter().flat_map(|part| {
                 let first = part.start() / elements;
                 first..first + part.len() / elements
             });
-            let pairs: Vec<_> =
-                numbers.map(|n| (shard.piece(n, summed), shard.own(n, summed))).collect();
-            plan.together(ranks, Collective::ReduceScatter, &pairs)
+            let numbers: Vec<usize> = numbers.collect();
+            // The sum of one is made while the next is rounded.
+            for &n in &numbers {
+                round(plan, shard.piece(n, gradients))?;
+                let whole = shard.piece(n, summed);
+                let (collective, to) = if by_copies {
+                    (Collective::AllToAll, shard.piece(n, received))
+                } else {
+                    (Collective::ReduceScatter, shard.own(n, summed))
+                };
+                plan.together(ranks, collective, &[(whole, to)])?;
+            }
+            summed_pieces.push(numbers);
+            Ok(())
         })?;
     }
+    // The last were added first.
+    let summed_pieces: Vec<usize> = summed_pieces.into_iter().rev().flatten().collect();
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
     plan.launch(&record, Launch::new(1, 1), arguments![loss, counts, losses])?;
@@ -499,12 +556,14 @@ fn plan(
         copy,
         g: summed,
         gradient: sums.dtype,
+        ranks: 1,
         m: moments[0],
         v: moments[1],
         rates,
         loss,
         progress,
     };
+    let mut gathered_next = Vec::new();
     plan.within("adamw", |plan| {
         let (Some(shard), Some(ranks)) = (shard, ranks) else { return adamw.add(plan) };
         let part = |n: usize| AdamW {
@@ -512,26 +571,36 @@ fn plan(
             decayed: shard.decayed(n, parameters.decayed()),
             p: if has_copy { shard.part(n, masters) } else { shard.own(n, masters) },
             copy: copy.map(|copy| shard.own(n, copy)),
-            g: shard.own(n, summed),
+            g: if by_copies { shard.piece(n, received) } else { shard.own(n, summed) },
+            ranks: if by_copies { world } else { 1 },
             m: shard.part(n, moments[0]),
             v: shard.part(n, moments[1]),
             ..adamw
         };
-        let parts: Vec<AdamW> = (0..shard.pieces).map(part).collect();
+        // Of those whose sums are there, while the last are made.
+        let parts: Vec<AdamW> = summed_pieces.iter().map(|&n| part(n)).collect();
         let squares = AdamW::add_squares(&parts, plan)?;
         // Those of all parts.
         plan.all_reduce(ranks, squares)?;
-        // What one launch has updated goes to all ranks beside the next.
-        for (n, part) in parts.iter().enumerate() {
-            part.add_update(plan, squares)?;
-            let gathered = (shard.own(n, weights), shard.piece(n, weights));
-            plan.together(ranks, Collective::AllGather, &[gathered])?;
+        // In the order in which the forward pass reads them. What is read first goes to all ranks beside the updates of the others, and
+        // these beside the next step's forward pass.
+        let mut pieces: Vec<usize> = (0..shard.pieces).collect();
+        pieces.sort_by_key(|&n| plan.first_use(shard.piece(n, weights)));
+        let (first, others) = pieces.split_at(pieces.len() / 2);
+        for &n in first {
+            part(n).add_update(plan, squares)?;
+            shard.add_gathers(plan, ranks, &[n], weights)?;
         }
-        Ok(())
+        for &n in others {
+            part(n).add_update(plan, squares)?;
+        }
+        gathered_next = others.to_vec();
+        plan.add_first(|plan| shard.add_gathers(plan, ranks, others, weights))
     })?;
     let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
-    let slots = Slots { of_epoch, masters, gradients: summed, sums: sums.dtype, moments };
-    Ok(Planned { plan, slots, streams })
+    let (gradients, sums) = (received, sums.dtype);
+    let slots = Slots { of_epoch, masters, gradients, unsummed: by_copies, sums, moments };
+    Ok(Planned { plan, slots, streams, gathered_next })
 }
 
 /// How the documents of these tokens begin, where a window may have several.
@@ -596,7 +665,7 @@ impl training::Step for Step {
         let parameters = model.parameters();
         let (sizes, has_targets) = ([tokens_there(data, config), windows], data.targets.is_some());
         let begun = Instant::now();
-        let Planned { plan, slots, streams } =
+        let Planned { plan, slots, streams, gathered_next } =
             plan(device, model, config, &parameters, sizes, has_targets, ranks)?;
         let planned = begun.elapsed();
         let begun = Instant::now();
@@ -625,6 +694,17 @@ impl training::Step for Step {
             binder = binder.upload(WEIGHTS, copy)?;
         }
         let binding = binder.finish()?;
+        let gather = match &shards {
+            Some((shard, communicator)) if !gathered_next.is_empty() => {
+                let mut plan = Plan::new(device);
+                let (name, dtype) =
+                    if copy.is_some() { (WEIGHTS, config.dtype) } else { (MASTERS, DType::F32) };
+                let all = plan.state(name, dtype, &[shard.padded()]);
+                shard.add_gathers(&mut plan, communicator, &gathered_next, all)?;
+                Some(plan.bind().share(name, &binding, name)?.finish()?)
+            }
+            _ => None,
+        };
         let phases = vec![
             ("plan", planned),
             ("parameters in order", packed),
@@ -637,7 +717,7 @@ impl training::Step for Step {
             of_step: config.windows_of_step(),
             tokens: binding.plan().slot(TOKENS).expect("an input of the plan"),
         });
-        Ok(Self { binding, parameters, slots, shards, streams, fed, phases })
+        Ok(Self { binding, parameters, slots, shards, gather, streams, fed, phases })
     }
 
     fn load(
@@ -662,6 +742,10 @@ impl training::Step for Step {
         &mut self.binding
     }
 
+    fn complete(&mut self) -> Result<(), training::Error> {
+        Ok(self.gather.as_mut().map_or(Ok(()), Binding::run)?)
+    }
+
     fn slots(&self) -> EpochSlots {
         self.slots.of_epoch
     }
@@ -672,9 +756,21 @@ impl training::Step for Step {
     }
 
     fn gradients(&self) -> Result<Tensors, training::Error> {
-        let Slots { gradients, sums, .. } = self.slots;
+        let Slots { gradients, unsummed, sums, .. } = self.slots;
         let all = match &self.shards {
             None => self.binding.read(gradients)?,
+            Some((shard, communicator)) if unsummed => {
+                let own = shard.sum_of_ranks(&self.binding.read(gradients)?.values());
+                let mut plan = Plan::new(self.binding.plan().device());
+                let part = plan.input("part", DType::F32, &[own.len()]);
+                let all = plan.state("all", DType::F32, &[shard.padded()]);
+                shard.add_gather(&mut plan, communicator, |n| shard.part(n, part), all)?;
+                let own = Tensor::new(&[own.len()], &own);
+                let binder = plan.bind().upload("part", &own)?;
+                let mut gather = binder.share("all", &self.binding, GRADIENTS)?.finish()?;
+                gather.run()?;
+                gather.read(all)?
+            }
             // Each rank has the sums of its part, where they lie in all of them.
             Some((shard, communicator)) => {
                 let mut plan = Plan::new(self.binding.plan().device());

@@ -1,6 +1,7 @@
 //! Training on several devices, which are emulated ones in threads of this process.
 #![allow(missing_docs)]
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -84,6 +85,19 @@ fn train_by(
     shard_optimizer: bool,
     sums: Sums,
 ) -> Vec<Trained> {
+    train_on(world, config, from, steps, shard_optimizer, sums, Communicator::new)
+}
+
+/// The same, of ranks that this connects.
+fn train_on(
+    world: usize,
+    config: Config,
+    from: Option<&Checkpoint>,
+    steps: usize,
+    shard_optimizer: bool,
+    sums: Sums,
+    connect: fn(&Device, Group) -> Result<Arc<Communicator>, lab_device::Error>,
+) -> Vec<Trained> {
     let (data, starts) = data();
     if world == 1 {
         let device = Device::emulator_in(Mode::Plain).unwrap();
@@ -95,7 +109,7 @@ fn train_by(
         return vec![(losses, trainer.checkpoint().unwrap())];
     }
     let all = on_ranks(world, Mode::Plain, |device, group| {
-        let communicator = Communicator::new(device, group)?;
+        let communicator = connect(device, group)?;
         let ranks = Some(Ranks { communicator, shard_optimizer, sums });
         let mut trainer = match from {
             Some(from) => Trainer::resume_rank(device, from, &data, &starts, ranks)?,
@@ -197,11 +211,14 @@ fn rounded_sums_are_near_exact_ones() {
 #[test]
 fn gradients_of_parts_are_put_together() {
     let (data, starts) = data();
-    let gradients = |shard_optimizer: bool, dtype: DType| {
+    let gradients = |shard_optimizer: bool, dtype: DType, copies: bool| {
         let all = on_ranks(3, Mode::Plain, |device, group| {
             let sums = Sums { dtype, ..Sums::default() };
-            let ranks =
-                Ranks { communicator: Communicator::new(device, group)?, shard_optimizer, sums };
+            let communicator = match copies {
+                true => Communicator::by_copies(device, group)?,
+                false => Communicator::new(device, group)?,
+            };
+            let ranks = Ranks { communicator, shard_optimizer, sums };
             let mut trainer =
                 Trainer::of_rank(device, model(), config(3), &data, &starts, Some(ranks))?;
             trainer.run(2)?;
@@ -212,9 +229,15 @@ fn gradients_of_parts_are_put_together() {
         all.into_iter().next().unwrap()
     };
     for dtype in [DType::F32, DType::BF16] {
-        let whole = gradients(false, dtype);
+        let whole = gradients(false, dtype, false);
         assert!(whole.values().all(|tensor| tensor.dtype == dtype), "{dtype}");
-        assert!(same(&whole, &gradients(true, dtype)), "{dtype}");
+        assert!(same(&whole, &gradients(true, dtype, false)), "{dtype}");
+        // What is sent is summed in f32.
+        let sent = gradients(true, dtype, true);
+        assert!(sent.values().all(|tensor| tensor.dtype == DType::F32), "{dtype}");
+        if dtype == DType::F32 {
+            assert!(same(&whole, &sent));
+        }
     }
 }
 
@@ -264,6 +287,32 @@ fn a_part_of_the_state_for_each_rank_changes_nothing() {
     }
 }
 
+/// Gradients that the ranks send each other, and the optimizer adds up: in f32 the same bits, for the order is the same; in bf16 the sums
+/// are not rounded again.
+#[test]
+fn gradients_that_are_sent_are_summed_as_others() {
+    let pieces = Sums::default();
+    for (world, dtype) in [(2, DType::F32), (3, DType::F32), (2, DType::BF16)] {
+        let of = Config { dtype, clip: Some(0.3), ..config(6) };
+        let summed = train_by(world, of, None, 4, true, pieces);
+        let sent = train_on(world, of, None, 4, true, pieces, Communicator::by_copies);
+        for (losses, checkpoint) in &sent {
+            assert_eq!(*losses, summed[0].0, "{world} ranks in {dtype}");
+            let all = &summed[0].1;
+            assert!(same(&checkpoint.parameters, &all.parameters), "{world} ranks in {dtype}");
+            assert!(same(&checkpoint.first, &all.first) && same(&checkpoint.second, &all.second));
+        }
+    }
+    let of = config(4);
+    let exact = &train(2, of, None, 8)[0];
+    let rounded = Sums { dtype: DType::BF16, ..pieces };
+    let sent = train_on(2, of, None, 8, true, rounded, Communicator::by_copies);
+    let difference = largest_difference(&sent[0].0, &exact.0);
+    assert!(difference > 0.0 && difference <= 2e-3, "{difference}");
+    assert_eq!(sent[1].0, sent[0].0);
+    assert!(same(&sent[1].1.parameters, &sent[0].1.parameters));
+}
+
 #[test]
 fn parts_of_the_state_take_less_memory() {
     let (data, starts) = data();
@@ -292,16 +341,18 @@ fn parts_of_the_state_take_less_memory() {
 fn the_checks_find_nothing() {
     let (data, starts) = data();
     let [all, pieces] = [SumPiece::All, SumPiece::BySize];
-    for (shard_optimizer, dtype, piece) in [
-        (true, DType::F32, pieces),
-        (true, DType::BF16, all),
-        (true, DType::BF16, pieces),
-        (false, DType::BF16, pieces),
+    type Connect = fn(&Device, Group) -> Result<Arc<Communicator>, lab_device::Error>;
+    let [sums, copies]: [Connect; 2] = [Communicator::new, Communicator::by_copies];
+    for (shard_optimizer, dtype, piece, connect) in [
+        (true, DType::F32, pieces, sums),
+        (true, DType::BF16, all, sums),
+        (true, DType::BF16, pieces, sums),
+        (false, DType::BF16, pieces, sums),
+        (true, DType::BF16, pieces, copies),
     ] {
         let all = on_ranks(2, Mode::Checked, |device, group| {
             let sums = Sums { dtype, piece };
-            let ranks =
-                Ranks { communicator: Communicator::new(device, group)?, shard_optimizer, sums };
+            let ranks = Ranks { communicator: connect(device, group)?, shard_optimizer, sums };
             let of = config(2);
             let mut trainer = Trainer::of_rank(device, model(), of, &data, &starts, Some(ranks))?;
             trainer.run(1)?;

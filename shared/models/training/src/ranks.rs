@@ -32,7 +32,8 @@ impl Ranks {
     /// What all ranks must have said alike.
     pub(crate) fn sharing(&self) -> String {
         let state = if self.shard_optimizer { "sharded" } else { "whole" };
-        format!("{state}, gradients summed {}", self.sums)
+        let how = if self.communicator.copies().is_ok() { "sent" } else { "summed" };
+        format!("{state}, gradients {how} {}", self.sums)
     }
 }
 

@@ -184,7 +184,7 @@ pub const HOSTS_OF_EIGHT: Network = Network {
 /// A table in Markdown: of each number of GPUs and each way of summing, the share of so many times one GPU's tokens a second. With
 /// `windows`, a step has so many in all, of which one GPU alone takes 16 at a time; else each GPU has 16.
 pub fn table(step: &StepTimes, network: &Network, windows: Option<usize>) -> String {
-    const GPUS: [usize; 8] = [2, 8, 16, 32, 64, 128, 256, 512];
+    const GPUS: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
     const OF_STEP: f64 = 16.0;
     let mib = f64::from(1 << 20);
     let ways = [

@@ -131,6 +131,15 @@ pub trait Step: Sized {
     /// Likewise, to be run.
     fn binding_mut(&mut self) -> &mut Binding;
 
+    /// Lets all have what a step leaves to the next one alone: it is called behind some steps, before anybody looks at what they have
+    /// left. Where there are ranks, all of them call it.
+    ///
+    /// # Errors
+    /// The device's.
+    fn complete(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// What the host writes and reads of it.
     fn slots(&self) -> EpochSlots;
 
@@ -564,6 +573,12 @@ impl<S: Step + 'static> Trainer<S> {
             }
             for _ in 0..chunk % self.together {
                 self.one.launch()?;
+            }
+            if self.done + chunk == end {
+                self.step.borrow_mut().complete()?;
+            }
+            if let Some(ranks) = &ranks {
+                ranks.wait()?;
             }
             let progress = self.progress();
             drop(watch);

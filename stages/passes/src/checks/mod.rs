@@ -50,6 +50,7 @@ pub(crate) static CHECKS: &[Check] = checks![
     loss::pieces_of_rows_are_as_all_at_once,
     loss::the_gradient_has_the_scale_of_the_device,
     optimizer::many_steps_follow_the_reference,
+    optimizer::gradients_of_ranks_are_added_up,
     optimizer::rounded_gradients_are_as_good_as_floats,
     optimizer::every_gradient_counts_for_the_norm,
     optimizer::a_step_that_is_not_finite_is_left_out,

@@ -36,11 +36,22 @@ impl Arena {
         loss_scale: f64,
         scale_doubles_after: Option<u32>,
     ) -> Self {
+        Self::of_ranks(device, [1, N], gradient, loss_scale, scale_doubles_after)
+    }
+
+    /// Of so many parameters, with gradients of so many ranks.
+    fn of_ranks(
+        device: &Device,
+        [ranks, parameters]: [usize; 2],
+        gradient: DType,
+        loss_scale: f64,
+        scale_doubles_after: Option<u32>,
+    ) -> Self {
         let dtype = DType::BF16;
         let mut plan = Plan::new(device);
-        let state = |plan: &mut Plan, name: &str, dtype| plan.state(name, dtype, &[N]);
-        let [p, m, v, g] = ["p", "m", "v", "g"]
-            .map(|name| state(&mut plan, name, if name == "g" { gradient } else { DType::F32 }));
+        let state = |plan: &mut Plan, name: &str, dtype| plan.state(name, dtype, &[parameters]);
+        let [p, m, v] = ["p", "m", "v"].map(|name| state(&mut plan, name, DType::F32));
+        let g = plan.state("g", gradient, &[ranks * parameters]);
         let copy = state(&mut plan, "copy", dtype);
         let counts = plan.state("counts", DType::I64, &[Progress::COUNTS]);
         let numbers = plan.state("numbers", DType::F64, &[Progress::NUMBERS]);
@@ -48,7 +59,7 @@ impl Arena {
         let progress = Progress { counts, numbers };
         let op = AdamW {
             dtype,
-            parameters: N,
+            parameters,
             decayed: DECAYED,
             betas: [0.9, 0.99],
             eps: 1e-8,
@@ -59,6 +70,7 @@ impl Arena {
             copy: Some(copy),
             g,
             gradient,
+            ranks,
             m,
             v,
             rates: plan.input("rates", DType::F64, &[RATES.len()]),
@@ -71,11 +83,12 @@ impl Arena {
         let [first_counts, first_numbers] = Progress::first(loss_scale);
         run.write(counts, &first_counts).unwrap();
         run.write(numbers, &first_numbers).unwrap();
-        run.write(p, &noise(1, DType::F32, &[N])).unwrap();
+        run.write(p, &noise(1, DType::F32, &[parameters])).unwrap();
+        let zeros = vec![0.0; parameters];
         for slot in [m, v] {
-            run.write(slot, &Tensor::new(&[N], &[0f32; N])).unwrap();
+            run.write(slot, &Tensor::rounded(DType::F32, &[parameters], &zeros)).unwrap();
         }
-        run.write(copy, &Tensor::rounded(dtype, &[N], &[0.0; N])).unwrap();
+        run.write(copy, &Tensor::rounded(dtype, &[parameters], &zeros)).unwrap();
         Self { run, g, loss, p, copy, progress }
     }
 
@@ -153,6 +166,28 @@ pub(super) fn rounded_gradients_are_as_good_as_floats(device: &Device) {
     }
     assert_eq!(halves.values(halves.p), floats.values(floats.p));
     assert_eq!(halves.values(halves.copy), floats.values(floats.copy));
+}
+
+/// Gradients of several ranks are what their sums in f32 are, in the order of the ranks, to the bit: in packs of several rounds.
+pub(super) fn gradients_of_ranks_are_added_up(device: &Device) {
+    const RANKS: usize = 3;
+    for (gradient, parameters) in [(DType::F32, 40_000), (DType::BF16, 1000)] {
+        let mut sent = Arena::of_ranks(device, [RANKS, parameters], gradient, 1.0, None);
+        let mut summed = Arena::of_ranks(device, [1, parameters], DType::F32, 1.0, None);
+        for step in 0..2 {
+            let g = noise(20 + step, gradient, &[RANKS * parameters]);
+            let values = g.values();
+            let sum = |n: usize| {
+                let of_ranks = values[n..].iter().step_by(parameters).map(|g| *g as f32);
+                f64::from(of_ranks.reduce(|sum, g| sum + g).unwrap())
+            };
+            let sums: Vec<f64> = (0..parameters).map(sum).collect();
+            sent.step(&g, 1.0);
+            summed.step(&Tensor::rounded(DType::F32, &[parameters], &sums), 1.0);
+        }
+        assert_eq!(sent.values(sent.p), summed.values(summed.p), "{gradient}");
+        assert_eq!(sent.values(sent.copy), summed.values(summed.copy), "{gradient}");
+    }
 }
 
 /// The norm has each gradient once: where some are large, the first moments tell it. And without a limit nothing is clipped.

@@ -148,6 +148,7 @@ pub(super) fn what_does_not_fit_is_refused_by_name(device: &Device) {
         copy: None,
         g: plan.scratch(DType::F32, 800),
         gradient: DType::F32,
+        ranks: 1,
         m: plan.scratch(DType::F32, 800),
         v: plan.scratch(DType::F32, 800),
         rates: plan.scratch(DType::F64, 1),
@@ -170,6 +171,10 @@ pub(super) fn what_does_not_fit_is_refused_by_name(device: &Device) {
         of(AdamW { betas: [1.0, 0.9], ..adamw }),
         "betas of adamw: expected from 0 to below 1",
     );
+    let of_two = AdamW { ranks: 2, parameters: 402, decayed: 0, ..adamw };
+    let said =
+        "parameters of adamw: expected a multiple of 4, with several ranks' gradients, got 402";
+    refuse("ranks", of(of_two), said);
     let said = "first element of p of adamw: expected a multiple of 4, got 2";
     let part = AdamW { parameters: 700, decayed: 0, p: floats.part(2, 700), ..adamw };
     refuse("place", of(part), said);

@@ -64,6 +64,10 @@ pub(crate) struct Arguments {
     /// --sum-piece is not said, there is one sum of the gradients behind the backward pass, of which each rank gets its part
     #[arg(long)]
     shard_optimizer: bool,
+    /// Lets the copy engines of GPUs of one host send gradients and parameters, beside --shard-optimizer: they take no multiprocessors
+    /// from the kernels, as sums do. NCCL does so from 2.28.3 on; elsewhere it is as without
+    #[arg(long)]
+    copy_engines: bool,
     /// MiB of the gradients that several ranks sum at once, while the backward pass goes on; all: one sum behind it. Where it is not
     /// said, a 32nd of them, at most 16 MiB
     #[arg(long, value_name = "MIB")]
@@ -91,6 +95,7 @@ impl Arguments {
     fn check_sums(&self, world: usize) -> Result<(), Error> {
         let several = [
             ("--shard-optimizer", self.shard_optimizer),
+            ("--copy-engines", self.copy_engines),
             ("--sum-piece", self.sum_piece.is_some()),
             ("--sums", self.sums.is_some()),
         ];
@@ -98,6 +103,9 @@ impl Arguments {
             Some((option, _)) => {
                 let expected = "several ranks beside it, by --gpus or a launcher";
                 Err(Error::bad(*option, expected, "one"))
+            }
+            None if self.copy_engines && !self.shard_optimizer => {
+                Err(Error::bad("--copy-engines", "--shard-optimizer beside it", "none"))
             }
             None => Ok(()),
         }
@@ -226,7 +234,15 @@ fn train(
     let kept = saved::tokenizer_file(out);
     let data = &corpus.data;
     let begin = |group| -> Result<RankGroup, Failure> {
-        let communicator = Communicator::new(&device, group)?;
+        let communicator = match arguments.copy_engines {
+            true => Communicator::by_copies(&device, group)?,
+            false => Communicator::new(&device, group)?,
+        };
+        if let (Err(why), true) = (communicator.copies(), arguments.copy_engines)
+            && communicator.rank() == 0
+        {
+            note!("no copy engines: {why}; gradients are summed as without --copy-engines");
+        }
         Ok(RankGroup {
             communicator,
             shard_optimizer: arguments.shard_optimizer,
