@@ -324,7 +324,7 @@ def _check_all(q, k, v, g, beta, state, cu_seqlens, head_first, state_v_first, n
     for name, tensor in named.items():
         if name != name_of_state or tensor is not None:
             _api._check_tensor(name, tensor, q, _FLOATS)
-    axes = axes or _AXES[bool(head_first)]
+    axes = axes or _AXES[1 if head_first else 0]  # a bool is no index for the compiler of PyTorch 2.11
     of_q, of_v = _api._shape_of("q", q, axes[0]), _api._shape_of("v", v, axes[1])
     heads, positions = (1, 2) if head_first else (2, 1)
     _api._check_shape("k", k, of_q)
