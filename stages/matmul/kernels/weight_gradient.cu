@@ -88,7 +88,6 @@ __global__ void __launch_bounds__(SUM_THREADS)
     long long c = (blockIdx.x * 1ll * SUM_THREADS + threadIdx.x) * FOUR;
     if (c >= elements) return;
     Pack<float> sum = load_pack(sums + c);
-#pragma unroll 8
     for (int p = accumulates ? 0 : 1; p < parts; ++p) {
         Pack<float> more = load_pack(p == 0 ? C + c : sums + p * elements + c);
 #pragma unroll
