@@ -18,14 +18,12 @@ namespace lab {
 enum class Gradient { Q, K, V };
 
 // Warpgroups: PARTS of them share the columns of x and y, KEY each; each PARTS have 64 columns of z, a panel of COLUMNS.
-// Or the BLOCKS of a cluster share the columns of x and y: out is the sum of what they make.
-template <class Type, int KEYS, int SHARES, int PANELS_OUT, int CHUNKS, int CLUSTER = 1> struct Shape {
+template <class Type, int KEYS, int SHARES, int PANELS_OUT, int CHUNKS> struct Shape {
     using T = Type;
-    static constexpr int KEY = KEYS, PARTS = SHARES, COLUMNS = PANELS_OUT, PLACES = CHUNKS, BLOCKS = CLUSTER;
-    static_assert(BLOCKS == 1 || (BLOCKS == COLUMNS && PARTS == 1), "each block adds up one panel");
+    static constexpr int KEY = KEYS, PARTS = SHARES, COLUMNS = PANELS_OUT, PLACES = CHUNKS;
     static constexpr int GROUPS = PARTS * COLUMNS, THREADS = (GROUPS + 2) * 128, WIDTH = COLUMNS * PANEL;
     // Registers of a thread: those of all warpgroups together are 512 at most.
-    static constexpr int STATE = 184, SCORES = 96, SCAN = 48;
+    static constexpr int STATE = 184, SCORES = 104, SCAN = 40;
 };
 
 // What one turn of the loop takes.
@@ -40,10 +38,6 @@ template <class W> struct alignas(1024) GradientPlace {
 template <class T> struct Powers {};
 template <> struct Powers<__half> { float powers[2][CHUNK]; };
 
-// A panel of out that another block has made, of two chunks in turn. A block alone has no such thing.
-template <class W, int BLOCKS = W::BLOCKS> struct Shares {};
-template <class W> struct alignas(1024) Shares<W, 2> { typename W::T shares[2][CHUNK * PANEL]; };
-
 template <class W> struct GradientTiles {
     using T = typename W::T;
     GradientPlace<W> places[W::PLACES];
@@ -54,7 +48,7 @@ template <class W> struct GradientTiles {
     float4 room[State<T, W::KEY, W::PARTS>::ROOM];  // for what parts send each other
 };
 
-template <class W> struct GradientShared : GradientTiles<W>, Shares<W>, Powers<typename W::T> {
+template <class W> struct GradientShared : GradientTiles<W>, Powers<typename W::T> {
     // Of the pairs at a place; nobody reads them where there are none.
     __device__ __forceinline__ const float* powers_of(int place) const {
         if constexpr (is_f16<typename W::T>) return this->powers[place];
@@ -100,7 +94,7 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     NormaliserState n;
 
     // Of the parts that share out one adds to it.
-    __device__ __forceinline__ bool is_first_part() const { return part_ == 0; }
+    __device__ __forceinline__ bool is_first_part() const { return W::PARTS == 1 || part_ == 0; }
 
     // ANCHOR: f16
     // The state as an operand. Of f16 each row is divided by a power of two that its largest element says: Σ α, by which
@@ -218,9 +212,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     Ring<2>& pairs;
     Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
     Sequence sequence;
-    int column, from, to, sharing;  // so many heads of V have the same of Q and K
-    Ring<2>& shares;  // where W::BLOCKS share out: full of what has come; empty is what has been sent, once it is there
-    int rank;
+    int column, from, to, sharing = 1;  // so many heads of V have the same of Q and K
 
     __device__ __forceinline__ int count() const { return to - from; }
     __device__ __forceinline__ int chunk(int turn) const { return BACK ? to - 1 - turn : from + turn; }
@@ -230,7 +222,6 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         places.init(4 * W::GROUPS + 4);
         pairs.init(4 * W::GROUPS);
         for (int n = 0; n < W::COLUMNS; ++n) outs[n].init(1, 4 * W::PARTS), others[n].init(4 * W::PARTS);
-        if (W::BLOCKS > 1) shares.init(1);
     }
 
     // ANCHOR: state
@@ -337,7 +328,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             weights_of(weight, place.weights);  // while the product is made
             pairs.wait_empty(pair);
             wgmma_wait<0>();
-            if (HAS_RHO && rank == 0) add_rho(score, place.weights);
+            if constexpr (HAS_RHO) add_rho(score, place.weights);
             if constexpr (is_f16<T>) weigh(score, weight, shared.pairs[pair.place], shared.powers[pair.place]);
             else weigh(score, weight, shared.pairs[pair.place]);
             fence_proxy_async_shared();   // wgmma reads what was written by plain stores
@@ -418,7 +409,6 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         using Place = GradientPlace<W>;
         Turn<W::PLACES> turn;
         Sequence of_keys = keys(), of_xy = OF == Gradient::V ? of_keys : sequence, of_z = OF == Gradient::V ? sequence : of_keys;
-        int across = rank * W::KEY;
         for (int n = 0; n < count(); ++n, turn.advance()) {
             auto& place = shared.places[turn.place];
             Mbarrier* full = &places.full[turn.place];
@@ -429,8 +419,8 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             bulk_load(&place.weights, weights + chunk(n), sizeof(Weights), full);
 #pragma unroll
             for (int p = 0; p < Place::PANELS; ++p) {
-                if (WITH_X) tensor_load(place.x[p], x, of_xy.box(across + p * PANEL, first).at, full);
-                tensor_load(place.y[p], y, of_xy.box(across + p * PANEL, first).at, full);
+                if (WITH_X) tensor_load(place.x[p], x, of_xy.box(p * PANEL, first).at, full);
+                tensor_load(place.y[p], y, of_xy.box(p * PANEL, first).at, full);
             }
 #pragma unroll
             for (int p = 0; p < W::COLUMNS; ++p) tensor_load(place.z[p], z, of_z.box(column + p * PANEL, first).at, full);
@@ -448,74 +438,24 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             }
     }
 
-    // ANCHOR: shares
-    // A warp, of the panel that its block adds up: the other block's share comes, and this block's is added to it.
-    __device__ __forceinline__ T* add_share(Turn<1> turn, Turn<2> share) const {
-        T* panel = shared.shares[share.place];
-        if (threadIdx.x % 32 == 0) {
-            mbarrier_arrive_expect(&shares.full[share.place], CHUNK * SPAN);
-            bulk_wait_read<0>();  // who is told that this share has come sends the next one to where the sum before was
-        }
-        shares.wait_full_cluster(share);
-        if (threadIdx.x % 32 == 0) shares.leave_to_copies(share, 1 - rank);
-        outs[rank].wait_full(turn);
-        auto sum = reinterpret_cast<uint4*>(panel) + threadIdx.x % 32;
-        auto own = reinterpret_cast<const uint4*>(shared.out[rank]) + threadIdx.x % 32;
-        constexpr int TOGETHER = 4;  // loads under way: one after the other takes longer than the chunk
-        for (int at = 0; at < CHUNK * SPAN / 16; at += 32 * TOGETHER) {
-            uint4 a[TOGETHER], b[TOGETHER];
-#pragma unroll
-            for (int n = 0; n < TOGETHER; ++n) a[n] = sum[at + 32 * n], b[n] = own[at + 32 * n];
-#pragma unroll
-            for (int n = 0; n < TOGETHER; ++n)
-                sum[at + 32 * n] = {add_halves(a[n].x, b[n].x), add_halves(a[n].y, b[n].y), add_halves(a[n].z, b[n].z),
-                                    add_halves(a[n].w, b[n].w)};
-        }
-        fence_proxy_async_shared();  // TMA reads what was written by plain stores
-        __syncwarp();
-        return panel;
-    }
-    // A thread, of the other panel: to the block that adds it up.
-    __device__ __forceinline__ void send_share(const T* panel, Turn<2> share) const {
-        bulk_send(address_in_block(shared.shares[share.place], 1 - rank), panel, CHUNK * SPAN,
-                  address_in_block(&shares.full[share.place], 1 - rank));
-        // Once it has come nobody reads the panel any more.
-        mbarrier_wait_cluster(&shares.empty[share.place], share.parity);
-    }
-    __device__ __forceinline__ static unsigned add_halves(unsigned a, unsigned b) {
-        typename TwoOf<T>::type x, y;
-        memcpy(static_cast<void*>(&x), &a, sizeof a);
-        memcpy(static_cast<void*>(&y), &b, sizeof b);
-        x = __hadd2(x, y);
-        memcpy(&a, static_cast<void*>(&x), sizeof a);
-        return a;
-    }
-    // ANCHOR_END: shares
-
     // A warp: a panel of what has been made to device memory, and its dots to those of the sequence.
     __device__ __forceinline__ void hand_on(int panel, const TensorMap& to, float* dots) const {
         int lane = threadIdx.x % 32;
         Turn<1> turn;
-        Turn<2> share;
-        for (int n = 0; n < count(); ++n, turn.advance(), share.advance()) {
+        for (int n = 0; n < count(); ++n, turn.advance()) {
             int first = chunk(n) * CHUNK;
-            const T* made = shared.out[panel];
-            bool adds = W::BLOCKS > 1 && panel == rank, sends = W::BLOCKS > 1 && !adds;
-            if constexpr (W::BLOCKS > 1) if (adds) made = add_share(turn, share);
             outs[panel].wait_full(turn);
-            if (lane == 0 && !sends) {
-                tensor_store(to, sequence.box(column + panel * PANEL, first).at, made);
+            if (lane == 0) {
+                tensor_store(to, sequence.box(column + panel * PANEL, first).at, shared.out[panel]);
                 bulk_commit();
             }
-            if constexpr (W::BLOCKS > 1) if (lane == 0 && sends) send_share(made, share);
             for (int row = lane; DOTS && row < min(CHUNK, sequence.length - first); row += 32) {
                 auto& all = shared.dots[panel];
                 dots[first + row] = (all[0][row] + all[1][row]) + (all[2][row] + all[3][row]);
             }
-            if (lane == 0 && !adds) bulk_wait_read<0>();
+            if (lane == 0) bulk_wait_read<0>();
             leave(outs[panel], turn);
         }
-        if (W::BLOCKS > 1 && lane == 0) bulk_wait_read<0>();
     }
 };
 

@@ -2,8 +2,7 @@
 //
 // Work split: a block has a segment of a head, one of the gradients, and some columns of it. The walks for dq and dk,
 // whose x and y are as wide as V, have the shape WIDE, that for dv, whose are as wide as K, the shape KEYED. A grid of
-// heads × segments × blocks of a segment: those for dq, dk's and dv's, or those of one gradient only; the two that share
-// columns of V are a cluster.
+// heads × segments × blocks of a segment: those for dq, dk's and dv's, or those of one gradient only.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "shapes.cuh"
 
@@ -30,18 +29,15 @@ __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const Ten
     __shared__ Ring<W::PLACES> places;
     __shared__ Ring<2> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
-    __shared__ Ring<2> shares;
-    int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, rank = own.column % W::BLOCKS;
-    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), places, pairs, outs, others, own.sequence,
-                             own.column / W::BLOCKS * W::WIDTH, own.from, own.to, sharing, shares, rank};
+    int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
+    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), places, pairs, outs, others,
+                             own.sequence, own.column * W::WIDTH, own.from, own.to, sharing};
     if (threadIdx.x == 0) walk.init();
-    // Nobody waits or arrives at a barrier that is not there.
-    if constexpr (W::BLOCKS > 1) cooperative_groups::this_cluster().sync();
-    else __syncthreads();
+    __syncthreads();  // nobody waits at a barrier that is not there
 
     if (group < W::GROUPS) {
         registers_increase<W::STATE>();
-        GradientState<W> state(W::BLOCKS > 1 ? rank : group % W::PARTS);
+        GradientState<W> state(group % W::PARTS);
         begin(state, group);
         walk.hold(state, group, [&](int c) { pass(state, group, c); });
         end(state, group);
@@ -57,7 +53,6 @@ __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const Ten
         dots += (own.column * W::COLUMNS + panel) * positions + own.sequence.row();
         if (panel >= 0 && panel < W::COLUMNS) walk.hand_on(panel, to, dots);
     }
-    if constexpr (W::BLOCKS > 1) cluster_meet();  // nobody ends while the other may still send to him
 }
 
 // What the segments behind one add to the gradient of its last state: join(part, Π γ) of each, the last first.
@@ -98,13 +93,13 @@ __global__ void __launch_bounds__(Shapes<T, DHQK, DHHV>::Keyed::THREADS, 1)
     using Saved = State<T, Keyed::KEY>;
     static_assert(Wide::THREADS == Keyed::THREADS, "blocks of one launch");
     DYNAMIC_TILES(unsigned char, memory);
-    int of_keys = (dhqk + Wide::WIDTH - 1) / Wide::WIDTH * Wide::BLOCKS, of_values = (dhhv + Keyed::WIDTH - 1) / Keyed::WIDTH;
+    int of_keys = (dhqk + Wide::WIDTH - 1) / Wide::WIDTH, of_values = (dhhv + Keyed::WIDTH - 1) / Keyed::WIDTH;
     Segment own(only < 0 ? 2 * of_keys + of_values : only < 2 ? of_keys : of_values, segments, chunks_each, S,
                 packed ? cu_seqlens : nullptr, heads);
     const Sequence& sequence = own.sequence;
     int gradient = only >= 0 ? only : min(own.column / of_keys, 2);
     if (only < 0) own.column -= gradient * of_keys;
-    int panels = of_values * Keyed::COLUMNS, key = own.column / Wide::BLOCKS * Wide::WIDTH;
+    int panels = of_values * Keyed::COLUMNS, key = own.column * Wide::WIDTH;
     long long n_at = 1ll * sequence.index * dhqk, C_at = n_at * dhhv, positions = 1ll * heads * S;
     Anchors at_anchors(sequence, anchors, panels, const_cast<unsigned*>(saved), nullptr, nullptr);  // read
     forward += sequence.slot(CHUNK, chunks), reverse += sequence.slot(CHUNK, chunks);

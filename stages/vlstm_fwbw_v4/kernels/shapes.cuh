@@ -8,9 +8,7 @@ namespace lab {
 template <class T, int COLUMNS, bool FOUR = (COLUMNS > 64)> struct ShapeOf { using type = Shape<T, 128, 1, 2, 3>; };
 template <class T> struct ShapeOf<T, 64, false> { using type = Shape<T, 64, 1, 1, 4>; };
 template <class T> struct ShapeOf<T, 64, true> { using type = Shape<T, 64, 1, 2, 4>; };
-// Of 256 two blocks have 128 each. Where halves are f16, whose range a share may leave that the sum does not, two warpgroups.
-template <class T> struct ShapeOf<T, 256, true> { using type = Shape<T, 128, 1, 2, 3, 2>; };
-template <> struct ShapeOf<__half, 256, true> { using type = Shape<__half, 128, 2, 1, 2>; };
+template <class T> struct ShapeOf<T, 256, true> { using type = Shape<T, 128, 2, 1, 2>; };
 
 // A block's index among sequences × segments × `columns`; chunks from `from` to `to`.
 struct Segment {

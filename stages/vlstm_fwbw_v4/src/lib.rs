@@ -241,16 +241,6 @@ fn instance(
     source.instances(kernel).find(fits).expect("DHQK and DHHV of a checked problem")
 }
 
-/// Of the walks for dq and dk, as shapes.cuh has them: 64s of columns of Q that a block has, and blocks of a cluster that share the
-/// columns of V.
-fn shape_of_keys(dtype: DType, room: [usize; 2]) -> (usize, usize) {
-    match room {
-        [_, 256] if dtype == BF16 => (2, 2),
-        [64, 64] | [_, 256] => (1, 1),
-        _ => (2, 1),
-    }
-}
-
 /// As many as there are, if a launch can have so many.
 fn blocks(what: &str, all: usize) -> Result<u32, Error> {
     let too_many = |_| Error::bad(what, format!("at most {}, one a block", i32::MAX), all);
@@ -333,10 +323,10 @@ impl Version for Walks {
                 && i.argument("NORMALIZER").is_none()
         });
         let room = ["DHQK", "DHHV"].map(|name| gradients.size(name));
-        // 64s of columns that one block has, and blocks of a head.
-        let value_width = if room[0] == 128 { 2 } else { 1 };
-        let (key_width, together) = shape_of_keys(dtype, room);
-        let key_blocks = dhqk.div_ceil(SIDE * key_width) * together;
+        // 64s of columns that the blocks of a head have, and those that one has.
+        let widths = room.map(|columns| if columns == 128 { 2 } else { 1 });
+        let [value_width, key_width] = widths;
+        let key_blocks = dhqk.div_ceil(SIDE * key_width);
         let value_blocks = dhhv.div_ceil(SIDE * value_width);
         let of_head = 2 * key_blocks + value_blocks;
         let Segments { count: segments, chunks_each } =
@@ -453,7 +443,7 @@ impl Version for Walks {
         for &(only, of_head) in launches {
             let grid =
                 blocks("B NH slices of the gradients", heads * sequences * segments * of_head)?;
-            let launch = Launch::of([grid, 1, 1], kernel.block()?).cluster(together as u32);
+            let launch = Launch::of([grid, 1, 1], kernel.block()?);
             plan.launch_in(&scope, &kernel, launch, arguments![only])?;
         }
 

@@ -10,7 +10,7 @@ use lab_harness::{
 };
 use vlstm_fw_v4::{LinearForward, WEIGHTS, has_weights, packed_bench_shapes, panels};
 
-use crate::{Room, SIDE, blocks, instance, kernels, shape_of_keys};
+use crate::{Room, SIDE, blocks, instance, kernels};
 
 /// Walks for the gradients, whose weights are at most 1, or given, and which have no n.
 #[derive(Debug)]
@@ -236,8 +236,8 @@ impl Version for Linear {
         let room = ["DHQK", "DHHV"].map(|name| gradients.size(name));
         // 64s of columns that one block has, and blocks of a head.
         let value_width = if room[0] == 128 { 2 } else { 1 };
-        let (key_width, together) = shape_of_keys(dtype, room);
-        let key_blocks = dhqk.div_ceil(SIDE * key_width) * together;
+        let key_width = if room == [64, 64] || room[1] == 256 { 1 } else { 2 };
+        let key_blocks = dhqk.div_ceil(SIDE * key_width);
         let value_blocks = dhhv.div_ceil(SIDE * value_width);
         let (key_panels, value_panels) = (key_blocks * key_width, value_blocks * value_width);
 
@@ -306,14 +306,13 @@ impl Version for Linear {
         let forget = kernels::FORGET.instances("vlstm_anchored_forget");
         let forget = forget.into_iter().find(|i| i.has("GATES", self.gates)).expect("one");
         let of_head = 2 * key_blocks + value_blocks;
-        let of_gradients = heads * sequences * of_head;
-        for (what, instance, count, cluster, own) in [
-            ("B NH slices of the gradients", gradients, of_gradients, together, arguments![]),
-            ("B NH stretches of S", forget, (heads * stretches).div_ceil(4), 1, of_forget),
+        for (what, instance, count, own) in [
+            ("B NH slices of the gradients", gradients, heads * sequences * of_head, arguments![]),
+            ("B NH stretches of S", forget, (heads * stretches).div_ceil(4), of_forget),
         ] {
             let kernel = device.load(instance)?;
             let launch = lab_device::Launch::of([blocks(what, count)?, 1, 1], kernel.block()?);
-            plan.launch_in(&scope, &kernel, launch.cluster(cluster as u32), own)?;
+            plan.launch_in(&scope, &kernel, launch, own)?;
         }
         if sharing > 1 {
             let kernel =

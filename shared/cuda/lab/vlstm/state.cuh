@@ -7,8 +7,7 @@
 namespace lab {
 
 // Of one warpgroup. As A operand, by rows of 16 keys, accumulators are where wgmma wants them, once they are rounded.
-// PARTS warpgroups may share 64 columns: each has KEY keys, and of out what these bring, and its share of the pairs. Where
-// blocks share them instead, a block's part says which keys it has.
+// PARTS warpgroups may share 64 columns: each has KEY keys, and of out what these bring, and its share of the pairs.
 template <class T, int KEY, int PARTS = 1> class State {
   public:
     static constexpr int SHARE = CHUNK / PARTS;  // of the positions of out, those that a part hands on
@@ -29,7 +28,7 @@ template <class T, int KEY, int PARTS = 1> class State {
     // `c[n]` is C of these.
     __device__ __forceinline__ static int value_of(int n) { return warp() * 16 + lane() / 4 + n / 2 % 2 * 8; }
     __device__ __forceinline__ int key_of(int n) const {
-        return part_ * KEY + n / 4 * 8 + lane() % 4 * 2 + n % 2;
+        return (PARTS > 1 ? part_ * KEY : 0) + n / 4 * 8 + lane() % 4 * 2 + n % 2;
     }
     // The first panel of its keys, and the positions that it takes as its j-th sixteen: its share of the pairs first.
     __device__ __forceinline__ int panel() const { return PARTS > 1 ? part_ * (KEY / PANEL) : 0; }
@@ -129,7 +128,7 @@ template <class T, int KEY, int PARTS = 1> class State {
     // accumulator n lies among those that it has left: begins(key) words on and as many as follows, of `size` a panel.
     __device__ __forceinline__ int begins(int key, int size) const {
         key += warp() * 16 + lane() / 4;
-        return part_ * (KEY / PANEL) * size + key / 8 * 512 + key % 2 * 128 + lane() % 4 * 8 + key % 8 / 2;
+        return (PARTS > 1 ? part_ * (KEY / PANEL) : 0) * size + key / 8 * 512 + key % 2 * 128 + lane() % 4 * 8 + key % 8 / 2;
     }
     __device__ __forceinline__ static constexpr int follows(int n, int size) {
         return n / 32 * size + n / 2 % 2 * 512 + n / 4 % 2 * 256 + n / 8 % 4 * 32 + n % 2 * 4;
