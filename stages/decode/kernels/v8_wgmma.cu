@@ -29,6 +29,9 @@ constexpr int few_rows_wgmma_shared = of_places<T, W, ROWS, GROUPS, PLACES> > Ti
                                           ? of_places<T, W, ROWS, GROUPS, PLACES>
                                           : TileSums<ROWS, GROUPS>::BYTES;
 
+// Rows of W whose sums begin at the same columns: whole pairs of tiles of 128 and of 192.
+constexpr int ALIKE = 768;
+
 // ANCHOR: wgmma
 template <class T, class W, int ROWS, int GROUPS, int PLACES, int BLOCKS>
 __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
@@ -50,8 +53,9 @@ __global__ void __launch_bounds__(MULTIPLIERS<GROUPS> + 32, BLOCKS)
     TileSums<ROWS, GROUPS> sums{reinterpret_cast<float*>(places), stand};
     Turn<PLACES> turn;
     auto step = [&] { return Step{places + turn.place * Step::BYTES}; };
-    // A tile begins at columns of its own, and comes round to those before them: else all would ask for the same x at the same time.
-    int start = tile / beside % count;
+    // Tiles begin at different columns, and come round to those before them: else all would ask for the same x at the same time. It is
+    // the same for a row of W in tiles of any height: sums are rounded in this order.
+    int start = tile * Step::M / ALIKE % count;
     auto column = [&](int s) { return (first + (s + start < count ? s + start : s + start - count)) * Step::DEEP; };
     auto ask_weights = [&](int s) { step().ask_weights(weight, tile, column(s), gated, &ring.full[turn.place]); };
     if (threadIdx.x == ASKS) {

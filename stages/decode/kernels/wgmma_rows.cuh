@@ -40,20 +40,21 @@ template <class T, class W, int ROWS, int GROUPS> struct Step {
     static constexpr int OF_WEIGHTS = M * SPAN, OF_BOX = ROWS * SPAN, BYTES = OF_WEIGHTS + BOXES * OF_BOX;
     unsigned char* place;
 
-    // One thread. W is [2, N, K] where it is gated, else [1, N, K].
+    // One thread, which all wait for: one copy for all rows of the tile. W is [2, N, K] where it is gated, and a box has rows of both; else [1, N, K].
     __device__ __forceinline__ void ask_weights(const TensorMap& weight, int tile, int k, int gated, Mbarrier* full) const {
         mbarrier_arrive_expect(full, BYTES);  // x is to come, too
-        int n = tile * (gated ? M / 2 : M);
-        tensor_load(place, weight, {k, n, 0}, full);
-        tensor_load(place + OF_WEIGHTS / 2, weight, {k, gated ? n : n + M / 2, gated ? 1 : 0}, full);
+        tensor_load(place, weight, {k, tile * (gated ? M / 2 : M), 0}, full);
     }
-    // x: box b from `columns` and `planes` further on. Blocks side by side share it: each asks for its rows of the boxes, for all of them.
+    // x: box b from `columns` and `planes` further on. Of several planes one copy brings all. Blocks side by side share
+    // it: each asks for its rows of the boxes, for all of them.
     __device__ __forceinline__ void ask_x(const TensorMap& x, int k, const Stand& stand, Mbarrier* full, int columns = DEEP / BOXES,
                                           int planes = 0) const {
         unsigned char* boxes = place + OF_WEIGHTS;
-        if (stand.beside == 1) {
+        if (stand.beside == 1 && planes) {
+            tensor_load(boxes, x, {k, 0, 0}, full);
+        } else if (stand.beside == 1) {
 #pragma unroll
-            for (int b = 0; b < BOXES; ++b) tensor_load(boxes + b * OF_BOX, x, {k + b * columns, 0, b * planes}, full);
+            for (int b = 0; b < BOXES; ++b) tensor_load(boxes + b * OF_BOX, x, {k + b * columns, 0, 0}, full);
         } else {
             int first = BOXES * ROWS / stand.beside * stand.own, b = first / ROWS;
             tensor_load_multicast(boxes + first * SPAN, x, {k + b * columns, first % ROWS, b * planes}, full, stand.neighbours());

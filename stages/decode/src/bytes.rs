@@ -2,10 +2,10 @@
 
 use lab_device::{DType, Device};
 use lab_harness::plan::Slot;
-use lab_harness::{Error, Operand, Plan, Tiling, arguments};
+use lab_harness::{Error, Plan, Tiling, arguments};
 
 use crate::few_rows::{FewRows, MOST_COLUMNS, MOST_WIDE_ROWS, Norm, Way};
-use crate::wgmma::{Tiles, multiprocessors};
+use crate::wgmma::{Tiles, map_of_boxes, multiprocessors};
 
 /// x as two planes of bytes, and what a unit of each row stands for.
 #[derive(Clone, Copy)]
@@ -71,9 +71,9 @@ impl FewRows<'_> {
         let launch = cluster.launch(&kernel, tiles.across(n, gated))?;
         let Planes { bytes, quantum } = self.add_planes(plan)?;
         let weight = self.weight.loaded_by(tiles.map_of_weight(DType::I8, [n, k], gated)?);
-        let map = Operand::new(DType::I8, [rows, k]).several(2);
-        let map = map.loaded(cluster.rows_of_a_box(tiles.rows(), 2))?;
-        let planes = bytes.loaded_by(map);
+        let deep = if cluster.beside == 1 { 2 } else { 1 };
+        let high = cluster.rows_of_a_box(tiles.rows(), 2);
+        let planes = bytes.loaded_by(map_of_boxes(DType::I8, [2, rows, k], [deep, high])?);
         let scope = self.scope_of_wide(plan);
         let y = scope.y;
         plan.launch_in(

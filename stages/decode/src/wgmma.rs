@@ -1,6 +1,6 @@
 //! The launch of `kernels/v8_wgmma.cu`.
 
-use lab_device::{DType, Device, Kernel, Launch, TensorMap};
+use lab_device::{DType, Device, Kernel, Launch, Swizzle, TensorMap};
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::tiling::candidates;
 use lab_harness::{Error, Operand, Plan, Tiling, arguments, named};
@@ -24,6 +24,8 @@ pub(crate) struct Tiles {
     blocks: usize,
     /// Steps in a block's shared memory.
     places: usize,
+    /// Tiles side by side whose blocks bring x for each other.
+    beside: usize,
 }
 
 impl Tiles {
@@ -32,7 +34,10 @@ impl Tiles {
         // Of bytes the two planes are columns of B.
         let rows = rows.next_power_of_two().max(if way == Way::Bytes { 8 } else { 16 });
         let of_step = (64 * groups + rows * if int8 { 2 } else { 1 }) * SPAN;
-        Self { rows, groups, blocks, places: (ROOM / blocks / of_step).max(1) }
+        let places = (ROOM / blocks / of_step).max(1);
+        // Of bytes each brings its own: that two blocks wait for each other costs more than x does.
+        let beside = if way == Way::Wgmma && rows >= SHARED_FROM { 2 } else { 1 };
+        Self { rows, groups, blocks, places, beside }
     }
 
     /// Low ones.
@@ -76,13 +81,13 @@ impl Tiles {
 
     /// The kernel's name.
     fn name(&self, t: &str, w: &str) -> String {
-        let Self { rows, groups, blocks, places } = self;
+        let Self { rows, groups, blocks, places, .. } = self;
         format!("few_rows_wgmma<{t}, {w}, {rows}, {groups}, {places}, {blocks}>")
     }
 
     /// That of [`Way::Bytes`].
     pub(crate) fn name_of_bytes(&self, t: &str) -> String {
-        let Self { rows, groups, blocks, places } = self;
+        let Self { rows, groups, blocks, places, .. } = self;
         format!("few_rows_bytes<{t}, {rows}, {groups}, {places}, {blocks}>")
     }
 
@@ -128,8 +133,7 @@ impl Tiles {
         tiling: Option<&Tiling>,
     ) -> Cluster {
         let parts = self.share(multiprocessors, sizes, gated, tiling);
-        let usual = if self.rows >= SHARED_FROM { 2 } else { 1 };
-        let beside = tiling.map_or(usual, |tiling| tiling.get("BESIDE"));
+        let beside = tiling.map_or(self.beside, |tiling| tiling.get("BESIDE"));
         // Clusters of more than eight do not run everywhere.
         Cluster { parts, beside: if parts * beside <= MOST_IN_CLUSTER { beside } else { 1 } }
     }
@@ -141,8 +145,8 @@ impl Tiles {
         [n, k]: [usize; 2],
         gated: bool,
     ) -> Result<TensorMap, Error> {
-        let several = if gated { 2 } else { 1 };
-        Operand::new(dtype, [n, k]).several(several).loaded(self.high() / 2)
+        let [matrices, high] = if gated { [2, self.high() / 2] } else { [1, self.high()] };
+        map_of_boxes(dtype, [matrices, n, k], [matrices, high])
     }
 }
 
@@ -215,6 +219,18 @@ pub(crate) fn tilings(way: Way, [rows, n, k]: [usize; 3], int8: bool) -> Vec<Til
         let registers = 32 + tiles.rows / 2 + of_way;
         (128 * groups + 32) * blocks * registers <= 60_000 && tiles.places > 1 && shares
     })
+}
+
+/// Of matrices \[matrices, rows, columns\], in boxes of 128 bytes of `high` rows of `deep` matrices.
+pub(crate) fn map_of_boxes(
+    dtype: DType,
+    [matrices, rows, columns]: [usize; 3],
+    [deep, high]: [usize; 2],
+) -> Result<TensorMap, Error> {
+    let row = columns * dtype.size();
+    let extents = [SPAN / dtype.size(), high, deep];
+    let map = TensorMap::new(dtype, &[columns, rows, matrices], &extents)?;
+    Ok(map.strides(&[row, rows * row])?.swizzle(Swizzle::Bytes128))
 }
 
 pub(crate) fn multiprocessors(device: &Device) -> usize {
