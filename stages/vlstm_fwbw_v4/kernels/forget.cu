@@ -59,20 +59,17 @@ __global__ void __launch_bounds__(THREADS)
     };
     float before = at_border(stretch), behind = at_border(stretch + 1);
     int first = stretch * STRETCH, t0 = first + lane * PER_LANE;
-    float own[PER_LANE], of_q[PER_LANE] = {}, of_k[PER_LANE] = {};
-    for (int slice = 0; slice < slices; ++slice)
-#pragma unroll
-        for (int n = 0; n < PER_LANE; ++n) {  // their loads are under way together
-            long long at = 1ll * slice * heads * S + sequence.row() + t0 + n;
-            if (t0 + n < length) of_q[n] += q_dq[at], of_k[n] += k_dk[at];
-        }
+    float own[PER_LANE];
     double sum = 0;
 #pragma unroll
     for (int n = PER_LANE - 1; n >= 0; --n) {
+        float r = 0, k = 0;
         long long at = sequence.row() + t0 + n;
+        for (int slice = 0; slice < slices && t0 + n < length; ++slice)
+            r += q_dq[1ll * slice * heads * S + at], k += k_dk[1ll * slice * heads * S + at];
         bool has_weight = !GATES::MAY_BE_ONE || weighed;
-        if (has_weight && t0 + n < length) di[at] = GATES::gradient_of_weight(i, at, of_k[n]);
-        sum += of_q[n] - of_k[n], own[n] = static_cast<float>(sum);
+        if (has_weight && t0 + n < length) di[at] = GATES::gradient_of_weight(i, at, k);
+        sum += r - k, own[n] = static_cast<float>(sum);
     }
     double later = sum;  // of all lanes from this one on
     for (int d = 1; d < 32; d *= 2) {
