@@ -89,6 +89,7 @@ WRONG = [
     (TypeError, {"B": None}, "B: expected a torch.Tensor, got NoneType"),
     (ValueError, {"chunk_size": 0}, "chunk_size: expected None or a positive int, got 0"),
     (NotImplementedError, {"seq_idx": torch.zeros(2, 70)}, "seq_idx: expected None"),
+    (NotImplementedError, {"return_varlen_states": True}, "return_varlen_states: expected False"),
     (ValueError, {"initial_states": torch.zeros(2, 4, 48, 32)}, r"initial_state: expected shape \(2, 4, 32, 48\)"),
 ]
 

@@ -22,10 +22,12 @@ def mamba_chunk_scan_combined(
     dt_softplus=False,
     dt_limit=(0.0, float("inf")),
     return_final_states=False,
+    return_varlen_states=False,
     *,
     version="auto",
 ):
-    """Mamba-2's state space model (SSD) over a sequence. Names and meanings are those of `mamba_chunk_scan_combined` of mamba_ssm.
+    """Mamba-2's state space model (SSD) over a sequence. Names and meanings are those of
+    `mamba_chunk_scan_combined` of mamba_ssm, but that of `cu_seqlens`, which here says where sequences begin without `seq_idx`.
 
     With dt' = dt + dt_bias, through a softplus where `dt_softplus` asks for it, and then held within `dt_limit`, for position t of each head,
     from a state S (P, N), zeros where none is given:
@@ -43,7 +45,7 @@ def mamba_chunk_scan_combined(
         chunk_size: for programs written for mamba_ssm: any T is taken, in chunks of 64.
         D: None, (H,) or (H, P); z: None or (B, T, H, P).
         initial_states: the state before the first position, (B, H, P, N); None stands for zeros.
-        seq_idx: refused: `cu_seqlens` says where sequences begin.
+        seq_idx, return_varlen_states: refused: `cu_seqlens` says where sequences begin, and `return_final_states` gives the state behind each.
         cu_seqlens, version: as of `linear_attention`. States have N in the place of B.
         return_final_states: whether the state behind the last position is returned, too.
 
@@ -67,6 +69,8 @@ def mamba_chunk_scan_combined(
             _api._check_shape(name, tensor, *expected[name])
     if seq_idx is not None:
         raise NotImplementedError(f"seq_idx: expected None, as cu_seqlens says where sequences begin, got {type(seq_idx).__name__}")
+    if return_varlen_states:
+        raise NotImplementedError(f"return_varlen_states: expected False, as return_final_states gives them, got {return_varlen_states!r}")
     if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
         raise ValueError(f"chunk_size: expected None or a positive int, got {chunk_size!r}")
     exact = torch.float64 if x.dtype == torch.float64 else torch.float32
