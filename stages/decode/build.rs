@@ -116,7 +116,7 @@ fn main() {
         .spills(8) // of 32 rows of x
         .kernel("kernels/v4_persistent.cu", &persistent)
         .needs("sm_80")
-        .spills(4) // of 16 rows of x with int8
+        .spills(8) // of two rows of x with int8
         .kernel("kernels/v5_split.cu", &split)
         .needs("sm_90")
         .spills(16) // of 64 rows of x
@@ -129,6 +129,7 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v9_bytes.cu", &bytes)
         .needs("sm_90a")
+        .spills(28) // of heads in f16, made bytes
         .kernel("kernels/v10_dots.cu", &dots)
         .needs("sm_80")
         .spills(32) // of places

@@ -23,7 +23,8 @@ template <class GATES = Exponential> struct StepWeights {
     __device__ __forceinline__ StepWeights(const float* i_gate, const float* f_gate, const float* before, long long head) {
         float i = GATES::input(i_gate, head), f = f_gate[head];
         if constexpr (GATES::STABILISED) {
-            float old = log_sigmoid(f) + before[head];
+            float last = before[head];  // asked for beside the gates: behind log_sigmoid, a register more would be spilled
+            float old = log_sigmoid(f) + last;
             m = larger(old, i);
             kept = share(old);
             written = share(i);

@@ -62,12 +62,13 @@ struct Decay {
 // DIVIDES: whether there is an N, and so an n. floor(m): the least that |l| counts.
 struct MaxExp {
     static constexpr bool DIVIDES = true;
-    __device__ __forceinline__ static float floor(double m) { return expf(static_cast<float>(-m)); }
+    // Of a sum in f64, or of m in f32.
+    template <class M> __device__ __forceinline__ static float floor(M m) { return expf(static_cast<float>(-m)); }
 };
 
 struct One {
     static constexpr bool DIVIDES = true;
-    __device__ __forceinline__ static float floor(double) { return 1; }
+    template <class M> __device__ __forceinline__ static float floor(M) { return 1; }
 };
 
 struct None {
