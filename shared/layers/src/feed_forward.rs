@@ -86,7 +86,7 @@ impl Tape<'_> {
         let (x, drop) = self.dropped(u)?;
         let linear = Linear { dtype, rows, n, k: width, x, weight: self.weight(&[weight])? };
         let y = linear.add_forward(self.plan, Some(added))?;
-        let accumulates = self.accumulates;
+        let (accumulates, squares) = (self.accumulates, self.squares.clone());
         let Some(dweight) = self.gradient(&[weight])? else { return Ok(y) };
         self.push(move |back| {
             let Some(dy) = back.take(y) else { return Ok(()) };
@@ -112,7 +112,7 @@ impl Tape<'_> {
                 Some(drop) => Dropout { x: u, ..drop }.add_forward(plan)?,
                 None => u,
             };
-            linear.add_by_weight(plan, dy, [x, dweight], accumulates)?;
+            linear.add_by_weight(plan, dy, [x, dweight], accumulates, squares.as_deref())?;
             back.put(gate_up, gradient)
         });
         Ok(y)

@@ -90,7 +90,7 @@ impl Tape<'_> {
             entropy.add_piece_with_gradient(plan, 1.0, loss_scale, count)?;
             head.add_by_input_into(plan, [logits, dy.part(start * k, rows * k)], None)?;
             let accumulates = self.accumulates || start > 0;
-            head.add_by_weight(plan, logits, [x, dweight], accumulates)?;
+            head.add_by_weight(plan, logits, [x, dweight], accumulates, None)?;
         }
         if let Some(dy) = dy {
             self.push(move |back| back.put(y, dy));

@@ -1,11 +1,13 @@
 //! Embedding, norms, products, dropout.
 
+use std::cell::RefCell;
+
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
 use matmul::linear::{Activation, Lies, Product};
 use matmul::weight_gradient::WeightGradient;
-use passes::{Dropout, Embedding, EmbeddingUpstream, RmsNorm, RmsNormUpstream};
+use passes::{Dropout, Embedding, EmbeddingUpstream, RmsNorm, RmsNormUpstream, Squares};
 
 use crate::{Dropouts, Tape};
 
@@ -34,10 +36,12 @@ impl Tape<'_> {
         };
         let y = embedding.add_forward(self.plan)?;
         let accumulates = self.accumulates || is_tied;
+        // The head's gradient is in the place of a tied one before.
+        let used = self.used_tokens.filter(|_| !is_tied);
         if let Some(dweight) = self.gradient(&[weight])?.map(own) {
             self.push(move |back| {
                 let Some(dy) = back.take(y) else { return Ok(()) };
-                let upstream = EmbeddingUpstream { dy, dweight, accumulates };
+                let upstream = EmbeddingUpstream { dy, dweight, accumulates, used };
                 embedding.add_backward(back.plan, upstream)
             });
         }
@@ -70,7 +74,8 @@ impl Tape<'_> {
                 // What comes down the residual stream is added in the same pass.
                 let residual = back.take(x);
                 let upstream = RmsNormUpstream { dy, residual, dweight, accumulates, dx: None };
-                let dx = norm.add_backward(back.plan, &out.saved, upstream)?;
+                let (dx, sums) = norm.add_backward_to_sums(back.plan, &out.saved, upstream)?;
+                back.add_up(sums)?;
                 back.put(x, dx)
             });
         }
@@ -112,7 +117,7 @@ impl Tape<'_> {
         y: Slot,
         added: Option<Slot>,
     ) -> Result<(), Error> {
-        let accumulates = self.accumulates;
+        let (accumulates, squares) = (self.accumulates, self.squares.clone());
         if let Some(dweight) = self.gradient(weights)? {
             self.push(move |back| {
                 let Some(dy) = back.take(y) else { return Ok(()) };
@@ -121,7 +126,13 @@ impl Tape<'_> {
                 }
                 let x = linear.x;
                 let so_far = back.take(x);
-                linear.add_by_weight(back.plan, dy, [x, dweight], accumulates)?;
+                linear.add_by_weight(
+                    back.plan,
+                    dy,
+                    [x, dweight],
+                    accumulates,
+                    squares.as_deref(),
+                )?;
                 let dx = linear.add_by_input(back.plan, dy, so_far)?;
                 back.put(x, dx)
             });
@@ -249,18 +260,22 @@ impl Linear {
         Product { added: so_far, ..product }.add(plan)
     }
 
-    /// dW = dyᵀ x in f32, or dW += dyᵀ x.
+    /// dW = dyᵀ x in f32, or dW += dyᵀ x. Sums of its squares are left where they are asked for and the product can make them.
     pub(crate) fn add_by_weight(
         &self,
         plan: &mut Plan,
         dy: Slot,
         [x, dweight]: [Slot; 2],
         accumulates: bool,
+        squares: Option<&RefCell<Squares>>,
     ) -> Result<(), Error> {
         let Self { dtype, rows, n, k, .. } = *self;
         if WeightGradient::takes(plan.device(), dtype, [rows, n, k]) {
-            let (sizes, dw) = ([rows, n, k], dweight);
-            return WeightGradient { dtype, sizes, dy, x, dw, accumulates, parts: None }.add(plan);
+            let (sizes, dw, parts) = ([rows, n, k], dweight, None);
+            let of = WeightGradient { dtype, sizes, dy, x, dw, accumulates, parts, squares: None };
+            let sums = of.sums_of_squares(plan.device());
+            let squares = squares.zip(sums).map(|(all, sums)| all.borrow_mut().of(dw, sums));
+            return WeightGradient { squares, ..of }.add(plan);
         }
         let lies = [Lies::AcrossK, Lies::AcrossK];
         let product = self.product([1, n, k, rows], lies, [dy, x, dweight], DType::F32);

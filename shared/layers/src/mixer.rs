@@ -199,7 +199,9 @@ impl Tape<'_> {
                     dweight,
                     accumulates,
                 };
-                let dh = norm.add_backward(back.plan, upstream)?.dh;
+                let (by, sums) = norm.add_backward_to_sums(back.plan, upstream)?;
+                back.add_up(sums)?;
+                let dh = by.dh;
                 let gates = recurrence.add_backward(back.plan, &upward, dh, dqkvo)?;
                 // Columns behind the gates stay zero: they are rows of no parameter.
                 let dpre = back.plan.zeros(dtype, pre.len());
@@ -210,7 +212,10 @@ impl Tape<'_> {
                     dbias: Some(dbias),
                     accumulates,
                 };
-                capped.add_backward(back.plan, upstream)?;
+                let (_, sums) = capped.add_backward_to_sums(back.plan, upstream)?;
+                if let Some(sums) = sums {
+                    back.add_up(sums)?;
+                }
                 back.put(qkvo, dqkvo)?;
                 back.put(pre, dpre)
             });

@@ -1,12 +1,14 @@
 //! Forward launches now, those of the backward pass later.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use decode::Before;
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
-use passes::Documents;
+use passes::{ColumnSums, Documents, Squares};
 
 use crate::few::Pending;
 use crate::layers::EPS;
@@ -42,6 +44,10 @@ pub struct Tape<'a> {
     gradients: Option<Slot>,
     /// Whether they are added to what is there.
     pub(crate) accumulates: bool,
+    /// Where what makes a gradient leaves sums of its squares, if somebody asks for them.
+    pub(crate) squares: Option<Rc<RefCell<Squares>>>,
+    /// Of each token whether its row of the embedding's gradient is not zero, if somebody keeps that.
+    pub(crate) used_tokens: Option<Slot>,
     pub(crate) dropout: Option<Dropouts>,
     /// Where each window has several documents, how they begin.
     pub(crate) documents: Option<Documents>,
@@ -66,6 +72,8 @@ pub struct Back<'a> {
     pub(crate) plan: &'a mut Plan,
     /// Of the activations, so far.
     gradients: HashMap<Slot, Slot>,
+    /// Gradients of parameters whose last step is still to come.
+    sums: Vec<ColumnSums>,
 }
 
 impl Back<'_> {
@@ -83,6 +91,15 @@ impl Back<'_> {
             None => Ok(()),
             Some(_) => Err(Error::bad("gradient", "one sum for an activation", "a second part")),
         }
+    }
+
+    /// Leaves the last step of a parameter's gradient to a launch that has several.
+    pub(crate) fn add_up(&mut self, sums: ColumnSums) -> Result<(), Error> {
+        self.sums.push(sums);
+        if self.sums.len() < ColumnSums::AT_ONCE {
+            return Ok(());
+        }
+        ColumnSums::add_all(self.plan, &std::mem::take(&mut self.sums))
     }
 }
 
@@ -106,6 +123,8 @@ impl<'a> Tape<'a> {
             weights,
             gradients,
             accumulates,
+            squares: None,
+            used_tokens: None,
             dropout,
             documents,
             norm_eps,
@@ -133,6 +152,18 @@ impl<'a> Tape<'a> {
     /// The same, whose backward pass adds to the gradients that are there: those of another part of the batch.
     pub fn accumulating(self) -> Self {
         Self { accumulates: true, ..self }
+    }
+
+    /// The same, whose products leave sums of squares of the gradients that they make: nothing is added to these behind the backward pass.
+    #[must_use]
+    pub fn with_squares(self, squares: Option<Rc<RefCell<Squares>>>) -> Self {
+        Self { squares, ..self }
+    }
+
+    /// The same, where the gradients stay as they are from run to run: see [`passes::EmbeddingUpstream::used`].
+    #[must_use]
+    pub fn with_used_tokens(self, used_tokens: Option<Slot>) -> Self {
+        Self { used_tokens, ..self }
     }
 
     /// The same, with dropout where the model has one.
@@ -183,6 +214,7 @@ impl<'a> Tape<'a> {
             weights,
             gradients,
             accumulates,
+            used_tokens,
             dropout,
             documents,
             norm_eps,
@@ -194,6 +226,7 @@ impl<'a> Tape<'a> {
             layers.push(layer.to_owned());
             layers
         });
+        let squares = self.squares.clone();
         let (back, pending) = (std::mem::take(&mut self.back), std::mem::take(&mut self.pending));
         let before = self.before.take();
         let (outcome, back, dropout, pending, before) = {
@@ -207,6 +240,8 @@ impl<'a> Tape<'a> {
                     weights,
                     gradients,
                     accumulates,
+                    squares,
+                    used_tokens,
                     dropout,
                     documents,
                     norm_eps,
@@ -289,23 +324,24 @@ impl<'a> Tape<'a> {
     /// What the operations return.
     pub fn add_backward(self, seeds: &[(Slot, Slot)]) -> Result<(), Error> {
         let Self { plan, back, .. } = self;
-        let mut all = Back { plan, gradients: seeds.iter().copied().collect() };
+        let gradients = seeds.iter().copied().collect();
+        let mut all = Back { plan, gradients, sums: Vec::new() };
         for (layer, add) in back.into_iter().rev() {
-            let Back { plan, gradients } = &mut all;
-            let taken = std::mem::take(gradients);
-            let mut left = HashMap::new();
+            let Back { plan, gradients, sums } = &mut all;
+            let taken = (std::mem::take(gradients), std::mem::take(sums));
+            let mut left = (HashMap::new(), Vec::new());
             let run = |plan: &mut Plan| {
-                let mut inner = Back { plan, gradients: taken };
+                let mut inner = Back { plan, gradients: taken.0, sums: taken.1 };
                 add(&mut inner)?;
-                left = inner.gradients;
+                left = (inner.gradients, inner.sums);
                 Ok(())
             };
             match layer.as_str() {
                 "" => run(plan)?,
                 name => plan.within(name, run)?,
             }
-            *gradients = left;
+            (*gradients, *sums) = left;
         }
-        Ok(())
+        ColumnSums::add_all(all.plan, &all.sums)
     }
 }

@@ -10,6 +10,7 @@
 // from four lanes, without a way through shared memory, where a tile of f32 would take the place of half the ring. The sums of
 // part p are matrix p of `C`, [parts, M, N]; a second launch adds them up.
 #include "lab/product.cuh"
+#include "lab/reduce.cuh"
 #include "lab/tile.cuh"
 
 using namespace lab;
@@ -80,18 +81,27 @@ __global__ void __launch_bounds__(PRODUCT_THREADS<BM>, 1)
     }
 }
 
-// C = Σ_p parts_p, or C += the same, in the order of the parts. Work split: a thread four neighbours of all parts.
+// C = Σ_p parts_p, or C += the same, in the order of the parts; where they are `wanted`, the sum of squares of each warp's
+// part of C, which the norm of all gradients is made of. Work split: a thread four neighbours of all parts.
 constexpr int SUM_THREADS = 256, FOUR = 4;
 
 __global__ void __launch_bounds__(SUM_THREADS)
-    sum_parts(const float* __restrict__ sums, float* __restrict__ C, int parts, long long elements, int accumulates) {
+    sum_parts(const float* __restrict__ sums, float* __restrict__ C, double* __restrict__ squares, int parts,
+              long long elements, int accumulates, int wanted) {
     long long c = (blockIdx.x * 1ll * SUM_THREADS + threadIdx.x) * FOUR;
-    if (c >= elements) return;
-    Pack<float> sum = load_pack(sums + c);
-    for (int p = accumulates ? 0 : 1; p < parts; ++p) {
+    bool inside = c < elements;
+    if (!inside && !wanted) return;
+    Pack<float> sum = inside ? load_pack(sums + c) : Pack<float>{};
+    for (int p = accumulates ? 0 : 1; p < parts && inside; ++p) {
         Pack<float> more = load_pack(p == 0 ? C + c : sums + p * elements + c);
 #pragma unroll
         for (int i = 0; i < FOUR; ++i) sum.v[i] += more.v[i];
     }
-    store_pack(C + c, sum);
+    if (inside) store_pack(C + c, sum);
+    if (!wanted) return;
+    double square = 0;
+#pragma unroll
+    for (int i = 0; i < FOUR; ++i) square += double(sum.v[i]) * sum.v[i];
+    square = warp_reduce(square, Add{});
+    if (threadIdx.x % 32 == 0 && inside) squares[c / (32 * FOUR)] = square;
 }

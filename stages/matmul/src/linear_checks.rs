@@ -247,15 +247,24 @@ pub(crate) fn weight_gradients_add_up(device: &Device) {
         let [dy_slot, x_slot] =
             [("dy", &dy), ("x", &x)].map(|(name, t)| plan.input(name, dtype, &t.shape));
         let dw = plan.state("dw", DType::F32, &[n, k]);
-        let sizes = [rows, n, k];
-        WeightGradient { dtype, sizes, dy: dy_slot, x: x_slot, dw, accumulates: true, parts }
-            .add(&mut plan)
-            .map_err(|e| e.to_string())?;
+        let (sizes, accumulates) = ([rows, n, k], true);
+        let (dy_of, x_of, squares) = (dy_slot, x_slot, None);
+        let op =
+            WeightGradient { dtype, sizes, dy: dy_of, x: x_of, dw, accumulates, parts, squares };
+        let sums = op.sums_of_squares(device).unwrap_or(0);
+        let squares = (sums > 0).then(|| plan.state("squares", DType::F64, &[sums]));
+        WeightGradient { squares, ..op }.add(&mut plan).map_err(|e| e.to_string())?;
         let binder = plan.bind().upload("dy", &dy).unwrap().upload("x", &x).unwrap();
         let mut bound = binder.upload("dw", &before).unwrap().finish().unwrap();
         Ok::<_, String>([(); 2].map(|()| {
             bound.run().unwrap();
-            bound.read(dw).unwrap()
+            let dw = bound.read(dw).unwrap();
+            if let Some(squares) = squares {
+                let got: f64 = bound.read(squares).unwrap().values().iter().sum();
+                let sum: f64 = dw.values().iter().map(|g| g * g).sum();
+                assert!((got / sum - 1.0).abs() < 1e-12, "squares of dW: {got}, not {sum}");
+            }
+            dw
         }))
     };
     for parts in [None, Some(1), Some(4), Some(6)] {
@@ -279,14 +288,24 @@ pub(crate) fn weight_gradients_add_up(device: &Device) {
     let mut plan = Plan::new(device);
     let [dy, x] = [("dy", n), ("x", k)].map(|(name, c)| plan.input(name, dtype, &[rows, c]));
     let long = plan.state("dw", DType::F32, &[n * k + 4]);
-    let (sizes, accumulates, parts) = ([rows, n, k], false, None);
-    let right = WeightGradient { dtype, sizes, dy, x, dw: long.part(4, n * k), accumulates, parts };
+    let (sizes, accumulates, parts, squares) = ([rows, n, k], false, None, None);
+    let dw = long.part(4, n * k);
+    let right = WeightGradient { dtype, sizes, dy, x, dw, accumulates, parts, squares };
+    let squares = Some(plan.scratch(DType::F64, 3));
     for (wrong, why) in [
         (WeightGradient { dtype: DType::F32, ..right }, "dtype of a gradient by weights"),
         (WeightGradient { sizes: [rows, n, 12], ..right }, "K: expected a multiple of 8"),
         (WeightGradient { dy: x, ..right }, "dy: expected 44880 elements"),
         (WeightGradient { dw: long, ..right }, "dw: expected 35904 elements"),
         (WeightGradient { dw: long.part(1, n * k), ..right }, "begin of dw: expected a multiple"),
+        (
+            WeightGradient { parts: Some(1), squares, ..right },
+            "squares of dw: expected none, for rows are in one part",
+        ),
+        (
+            WeightGradient { parts: Some(2), squares, ..right },
+            "squares of dw: expected 281 elements",
+        ),
     ] {
         let refused = wrong.add(&mut plan).unwrap_err().to_string();
         assert!(refused.starts_with(why), "{refused}");

@@ -27,7 +27,8 @@ use crate::sizes::LARGEST;
 /// let x = plan.input("x", DType::BF16, &[rows, k]);
 /// let dw = plan.output("dw", DType::F32, &[n, k]);
 /// let sizes = [rows, n, k];
-/// WeightGradient { dtype: DType::BF16, sizes, dy, x, dw, accumulates: false, parts: None }.add(&mut plan)?;
+/// WeightGradient { dtype: DType::BF16, sizes, dy, x, dw, accumulates: false, parts: None, squares: None }
+///     .add(&mut plan)?;
 /// # Ok(plan)
 /// # }
 /// ```
@@ -47,6 +48,8 @@ pub struct WeightGradient {
     pub accumulates: bool,
     /// Into how many parts the rows are cut; what is quickest by measured times where it is not said.
     pub parts: Option<usize>,
+    /// Where sums of the squares of `dw` go, f64, as many as [`WeightGradient::sums_of_squares`] says; none where nobody asks.
+    pub squares: Option<Slot>,
 }
 
 /// Rows and columns of a tile of dW, and rows that a step sums up.
@@ -55,6 +58,8 @@ const STEP: usize = 64;
 
 /// Of the kernel that adds parts up, a thread four elements.
 const SUM_THREADS: usize = 256;
+/// Elements whose squares are one sum: those of its warps.
+const SQUARED: usize = 32 * 4;
 
 impl WeightGradient {
     /// Whether these types and sizes are for this kernel, on this device: halves, rows of multiples of 16 bytes, sm_90a.
@@ -63,6 +68,18 @@ impl WeightGradient {
             && kernels::WEIGHT_GRADIENT.runs_on(&device.facts().arch)
             && n.is_multiple_of(8)
             && k.is_multiple_of(8)
+    }
+
+    /// Into how many parts the rows are cut.
+    fn cut(&self, device: &Device) -> usize {
+        let multiprocessors = device.facts().multiprocessors as usize;
+        self.parts.unwrap_or_else(|| quickest_parts(self.sizes, multiprocessors))
+    }
+
+    /// How many sums of squares it can leave: what adds up the parts makes them; none where there is one part.
+    pub fn sums_of_squares(&self, device: &Device) -> Option<usize> {
+        let [_, n, k] = self.sizes;
+        (self.cut(device) > 1).then(|| (n * k).div_ceil(SQUARED))
     }
 
     /// Adds the launches.
@@ -77,7 +94,7 @@ impl WeightGradient {
         let device = plan.device();
         let multiprocessors = device.facts().multiprocessors as usize;
         let tiles = n.div_ceil(TILE[0]) * k.div_ceil(TILE[1]);
-        let parts = self.parts.unwrap_or_else(|| quickest_parts(self.sizes, multiprocessors));
+        let parts = self.cut(device);
         let source = &kernels::WEIGHT_GRADIENT;
         let mut of_type = source.instances("weight_gradient").filter(|i| i.has("T", dtype.cpp()));
         let kernel = device.load(of_type.next().expect("of both halves"))?;
@@ -100,8 +117,10 @@ impl WeightGradient {
         }
         let kernel = plan.device().kernel(source, "sum_parts")?;
         let launch = kernel.grid([(n * k).div_ceil(4).div_ceil(SUM_THREADS) as u32, 1, 1])?;
-        let (elements, accumulates) = (n * k, self.accumulates);
-        plan.launch(&kernel, launch, arguments![sums, C: self.dw, parts, elements, accumulates])
+        let squares = self.squares.unwrap_or_else(|| plan.scratch(DType::F64, 1));
+        let (elements, accumulates, wanted) = (n * k, self.accumulates, self.squares.is_some());
+        let all = arguments![sums, C: self.dw, squares, parts, elements, accumulates, wanted];
+        plan.launch(&kernel, launch, all)
     }
 
     fn check(&self, device: &Device) -> Result<(), Error> {
@@ -130,10 +149,16 @@ impl WeightGradient {
             return Err(Error::bad("begin of dw", "a multiple of 16 bytes", 4 * self.dw.start()));
         }
         let most = rows.div_ceil(STEP);
-        match self.parts {
-            Some(parts) if !(1..=most).contains(&parts) => {
-                let expected = format!("1 to {most}, one for each step of {STEP} rows at most");
-                Err(Error::bad("parts", expected, parts))
+        if let Some(parts) = self.parts.filter(|parts| !(1..=most).contains(parts)) {
+            let expected = format!("1 to {most}, one for each step of {STEP} rows at most");
+            return Err(Error::bad("parts", expected, parts));
+        }
+        match self.squares.map(|squares| (squares.len(), self.sums_of_squares(device))) {
+            Some((got, Some(sums))) if got != sums => {
+                Err(Error::bad("squares of dw", format!("{sums} elements"), got))
+            }
+            Some((got, None)) => {
+                Err(Error::bad("squares of dw", "none, for rows are in one part", got))
             }
             _ => Ok(()),
         }
@@ -272,8 +297,8 @@ impl Version for OfWeights {
         let [dy, x] = request.inputs(&mut plan, ["dy", "x"]);
         let dw = plan.output("dw", DType::F32, &[n, k]);
         let (dtype, sizes) = (request.dtype, [rows, n, k]);
-        WeightGradient { dtype, sizes, dy, x, dw, accumulates: false, parts: None }
-            .add(&mut plan)?;
+        let (accumulates, parts, squares) = (false, None, None);
+        WeightGradient { dtype, sizes, dy, x, dw, accumulates, parts, squares }.add(&mut plan)?;
         Ok(plan)
     }
 }

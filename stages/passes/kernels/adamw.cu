@@ -33,16 +33,23 @@ template <class G> __device__ __forceinline__ Pack<float> load_four(const G* fro
     }
 }
 
+// What a thread has of four parameters.
+struct Four {
+    Pack<float> p, g, m, v;
+};
+
 __device__ __forceinline__ void add_four(Pack<float>& sum, Pack<float> x) {
 #pragma unroll
     for (int i = 0; i < FOUR; ++i) sum.v[i] += x.v[i];
 }
 
-// squares: one a block. The first launch of a step that reads where training stands.
+// squares: one a block. `made`: sums of squares of other gradients, which the launches that made these have left.
+// The first launch of a step that reads where training stands. It begins at the end: the update then begins with
+// the gradients that were read last, and finds them in the L2 cache.
 template <class G>
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
-    arena_squares(const G* __restrict__ g, double* __restrict__ squares, long long* counts, double* numbers,
-                  int ranks, long long N) {
+    arena_squares(const G* __restrict__ g, const double* __restrict__ made, double* __restrict__ squares,
+                  long long* counts, double* numbers, int ranks, long long made_sums, long long N) {
     if (blockIdx.x == 0) Progress{counts, numbers}.begin(threadIdx.x);
     long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x;
     long long threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
@@ -51,7 +58,7 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
         Pack<float> ahead[AHEAD];
         auto load = [&](int k, int rank) {
             long long own = n + k * threads;
-            return own < N / FOUR ? load_four(g + rank * N + own * FOUR) : Pack<float>{};
+            return own < N / FOUR ? load_four(g + rank * N + (N / FOUR - 1 - own) * FOUR) : Pack<float>{};
         };
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) ahead[k] = load(k, 0);
@@ -65,6 +72,7 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     }
     long long n = N / FOUR * FOUR + thread;
     if (n < N) sum += double(to_math(g[n])) * to_math(g[n]);
+    for (n = thread; n < made_sums; n += threads) sum += made[n];
     sum = block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
     if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
@@ -83,12 +91,20 @@ struct Step {
 // `every`: steps after which the loss scale doubles; 0 where it stays, and then a step that is not finite is
 // only left out. max_norm is 0 where the gradient is not clipped.
 template <class T, class G = float>
-__global__ void __launch_bounds__(OPTIMIZER_THREADS)
+__global__ void __launch_bounds__(OPTIMIZER_THREADS, 3)
     adamw(float* __restrict__ p, T* __restrict__ copy, const G* __restrict__ g, float* __restrict__ m,
           float* __restrict__ v, const double* __restrict__ squares, const double* __restrict__ rates,
           const double* __restrict__ loss, long long* counts, double* numbers, double beta1, double beta2,
           double eps, double decay, double max_norm, int every, int blocks, long long steps, long long decayed,
           int ranks, long long N) {
+    long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x;
+    long long threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
+    auto load = [&](long long n) {
+        return n < N / FOUR ? Four{load_pack(p + n * FOUR), load_four(g + n * FOUR), load_pack(m + n * FOUR),
+                                   load_pack(v + n * FOUR)}
+                            : Four{};
+    };
+    Four next = load(thread);  // on its way while the norm is computed
     Progress at{counts, numbers};
     double scale = numbers[SCALE], norm = sqrt(sum_of(squares, blocks)) / scale, factor = 1 / scale;
     if (max_norm > 0 && max_norm / (norm + 1e-6) < 1) factor *= max_norm / (norm + 1e-6);
@@ -104,18 +120,16 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     double rate = rates[min(counts[STEP], steps - 1)];
     Step step{float(factor), float(rate), float(decay), float(beta1), float(beta2), float(eps),
               float(1 / (1 - power1)), float(1 / (1 - power2)), decayed};
-    long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x;
-    long long threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
     for (long long n = thread; n < N / FOUR; n += threads) {
-        Pack<float> p_n = load_pack(p + n * FOUR), g_n = load_four(g + n * FOUR);
-        Pack<float> m_n = load_pack(m + n * FOUR), v_n = load_pack(v + n * FOUR);
-        for (int rank = 1; rank < ranks; ++rank) add_four(g_n, load_four(g + rank * N + n * FOUR));
+        Four now = next;
+        next = load(n + threads);
+        for (int rank = 1; rank < ranks; ++rank) add_four(now.g, load_four(g + rank * N + n * FOUR));
 #pragma unroll
-        for (int i = 0; i < FOUR; ++i) step.update(p_n.v[i], g_n.v[i], m_n.v[i], v_n.v[i], n * FOUR + i);
-        store_pack(p + n * FOUR, p_n), store_pack(m + n * FOUR, m_n), store_pack(v + n * FOUR, v_n);
+        for (int i = 0; i < FOUR; ++i) step.update(now.p.v[i], now.g.v[i], now.m.v[i], now.v.v[i], n * FOUR + i);
+        store_pack(p + n * FOUR, now.p), store_pack(m + n * FOUR, now.m), store_pack(v + n * FOUR, now.v);
         if constexpr (sizeof(T) < sizeof(float))
-            *reinterpret_cast<uint2*>(copy + n * FOUR) = {two_halves<T>(p_n.v[0], p_n.v[1]),
-                                                          two_halves<T>(p_n.v[2], p_n.v[3])};
+            *reinterpret_cast<uint2*>(copy + n * FOUR) = {two_halves<T>(now.p.v[0], now.p.v[1]),
+                                                          two_halves<T>(now.p.v[2], now.p.v[3])};
     }
     long long n = N / FOUR * FOUR + thread;
     if (n >= N) return;

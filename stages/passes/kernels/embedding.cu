@@ -9,7 +9,8 @@
 // A token outside of the vocabulary is padding: it reads zeros and has no gradient.
 //
 // tokens: rows; weight: V x width in T; y, dy: rows x width; dweight: V x width in f32. starts: where the rows
-// of each token begin in `order`, V + 1. partials: pieces x 2 x width, of the token that a piece begins with and
+// of each token begin in `order`, V + 1. used: of each token, whether its row of dweight is not zero; kept from run to
+// run, where somebody keeps it. partials: pieces x 2 x width, of the token that a piece begins with and
 // of the one that it ends with.
 #include "strip.cuh"
 
@@ -40,11 +41,11 @@ __global__ void __launch_bounds__(PASS_THREADS)
     if (r < rows && is_word(tokens[r], vocabulary)) atomicAdd(counts + tokens[r], 1);
 }
 
-// starts_t = Σ counts of the tokens before t; `next` is a copy that the placing moves on. Work split: a thread
-// a token. Each block adds up all counts before its tokens by itself, so that no block waits for another.
+// starts_t = Σ counts of the tokens before t; `next` is a copy that the placing moves on. Tokens that have rows
+// become used ones. Work split: a thread a token. Each block adds up all counts before its tokens by itself, so that no block waits for another.
 __global__ void __launch_bounds__(SCAN_THREADS)
     scan_counts(const int* __restrict__ counts, int* __restrict__ starts, int* __restrict__ next,
-                int vocabulary) {
+                int* __restrict__ used, int vocabulary, bool has_used) {
     constexpr int WARPS = SCAN_THREADS / 32;
     __shared__ int warp_sums[WARPS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -62,6 +63,7 @@ __global__ void __launch_bounds__(SCAN_THREADS)
     for (int w = 0; w < warp; ++w) at += warp_sums[w];
     at += up_to - count;
     if (t < vocabulary) starts[t] = next[t] = at;
+    if (has_used && count > 0) used[t] = 1;
     if (t == vocabulary - 1) starts[vocabulary] = at + count;
 }
 
@@ -170,12 +172,16 @@ __global__ void __launch_bounds__(SUM_THREADS)
     }
 }
 
-// The gradients of tokens that no row has. Work split: a warp a token, a lane N columns at a time.
+// The gradients of tokens that no row has; where it is known which are used, of these. Work split: a warp a token,
+// a lane N columns at a time.
 template <class T, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
-    clear_unused(const int* __restrict__ counts, T* __restrict__ dweight, int width, int vocabulary) {
+    clear_unused(const int* __restrict__ counts, int* __restrict__ used, T* __restrict__ dweight, int width,
+                 int vocabulary, bool has_used) {
     int t = blockIdx.x * (PASS_THREADS / 32) + threadIdx.x / 32;
-    if (t >= vocabulary || counts[t] > 0) return;
+    if (t >= vocabulary || counts[t] > 0 || (has_used && used[t] == 0)) return;
+    __syncwarp();  // all lanes have read it
+    if (has_used && threadIdx.x % 32 == 0) used[t] = 0;
     const float zeros[N] = {};
     for (int c = threadIdx.x % 32 * N; c < width; c += 32 * N) store_cells<N>(dweight + t * 1ll * width + c, zeros);
 }

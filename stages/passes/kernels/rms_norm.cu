@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
                   const float* __restrict__ rstd, const T* __restrict__ residual, T* __restrict__ dx,
                   float* __restrict__ partial, long long rows, int width, bool has_residual, bool centered) {
     using Row = Strip<T, LANES, PACKS, N>;
-    float dw[PACKS][N] = {};
+    float dw[PACKS][N] = {}, part = 1.0f / width;
     for (long long r0 = blockIdx.x * 1ll * Row::ROWS; r0 < rows; r0 += gridDim.x * 1ll * Row::ROWS) {
         long long r = r0 + Row::row(), at = r * width;
         int inside = r < rows ? width : 0;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         float scale = inside ? rstd[r] : 0, mean = 0;
         if (centered) {
             Row::for_each_cell(inside, [&](int p, int i) { mean += n.v[p][i]; });
-            mean = sum_of_lanes<LANES>(mean) / width;
+            mean = sum_of_lanes<LANES>(mean) * part;
         }
 
         float dot = 0, total = 0;
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(PASS_THREADS)
             dot += e.v[p][i] * n.v[p][i];
             total += e.v[p][i];
         });
-        dot = sum_of_lanes<LANES>(dot) / width;
-        total = centered ? sum_of_lanes<LANES>(total) / width : 0.0f;
+        dot = sum_of_lanes<LANES>(dot) * part;
+        total = centered ? sum_of_lanes<LANES>(total) * part : 0.0f;
 
         w = above.arrived();  // zeros where there is none
         Row::for_each_cell(inside, [&](int p, int i) {

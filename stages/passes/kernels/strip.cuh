@@ -127,7 +127,7 @@ template <class T, int LANES, int PACKS, int N> struct Coming {
 // warp. A column's place in shared memory is such that the lanes of a warp touch 32 banks.
 template <int LANES, int PACKS, int N>
 __device__ __forceinline__ void store_block_sums(float (&own)[PACKS][N], float* to, int width) {
-    constexpr int CELLS = PACKS * N;
+    constexpr int CELLS = PACKS * N, WARPS = PASS_THREADS / 32;
     int lane = threadIdx.x % LANES, warp = threadIdx.x / 32;
     if constexpr (LANES >= PASS_THREADS) {
 #pragma unroll
@@ -136,22 +136,20 @@ __device__ __forceinline__ void store_block_sums(float (&own)[PACKS][N], float* 
             if (c < width) to[c] = own[k / N][k % N];
         }
     } else {
-        __shared__ float sums[CELLS * LANES];
-        for (int turn = 0; turn < PASS_THREADS / 32; ++turn) {
+        __shared__ float sums[WARPS][CELLS * LANES];
 #pragma unroll
-            for (int k = 0; k < CELLS; ++k) {
-                float sum = own[k / N][k % N];
-                if (turn == 0)
-                    for (int d = LANES; d < 32; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-                own[k / N][k % N] = sum;
-                if (warp == turn && threadIdx.x % 32 < LANES)
-                    sums[k * LANES + lane] = turn == 0 ? sum : sums[k * LANES + lane] + sum;
-            }
-            __syncthreads();  // the next warp adds to what this one has stored
+        for (int k = 0; k < CELLS; ++k) {
+            float sum = own[k / N][k % N];
+            for (int d = LANES; d < 32; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+            if (threadIdx.x % 32 < LANES) sums[warp][k * LANES + lane] = sum;
         }
+        __syncthreads();  // each column's sums of all warps are added up by one thread
         for (int n = threadIdx.x; n < CELLS * LANES; n += PASS_THREADS) {
             int k = n / LANES, c = (k / N * LANES + n % LANES) * N + k % N;
-            if (c < width) to[c] = sums[n];
+            float sum = sums[0][n];
+#pragma unroll
+            for (int w = 1; w < WARPS; ++w) sum += sums[w][n];
+            if (c < width) to[c] = sum;
         }
     }
 }

@@ -94,6 +94,54 @@ impl Progress {
     }
 }
 
+/// Sums of squares of some gradients, which the launches that make these leave: their norm need not be read from them once more.
+#[derive(Clone, Debug)]
+pub struct Squares {
+    pub(crate) sums: Slot,
+    pub(crate) taken: usize,
+    pub(crate) of: Vec<Slot>,
+}
+
+impl Squares {
+    /// With room for so many sums.
+    pub fn new(plan: &mut Plan, room: usize) -> Self {
+        Self { sums: plan.scratch(DType::F64, room), taken: 0, of: Vec::new() }
+    }
+
+    /// Where so many sums of squares of this gradient go, f64. Nothing may be added to the gradient behind the launch that leaves them.
+    ///
+    /// # Panics
+    /// There is no room.
+    pub fn of(&mut self, gradient: Slot, sums: usize) -> Slot {
+        let own = self.sums.part(self.taken, sums);
+        self.taken += sums;
+        self.of.push(gradient);
+        own
+    }
+
+    /// All of them; none where there are none.
+    fn all(&self) -> Option<Slot> {
+        (self.taken > 0).then(|| self.sums.part(0, self.taken))
+    }
+
+    /// Begin and length of the parts of this arena of whose gradients there are none.
+    fn others(&self, arena: Slot) -> Vec<(usize, usize)> {
+        let begins = |slot: &Slot| slot.start() - arena.start();
+        let mut of = self.of.clone();
+        of.sort_by_key(begins);
+        let mut at = 0;
+        let mut others: Vec<_> = of
+            .iter()
+            .map(|slot| {
+                let (start, end) = (begins(slot), begins(slot) + slot.len());
+                (std::mem::replace(&mut at, end), start)
+            })
+            .collect();
+        others.push((at, arena.len()));
+        others.into_iter().filter(|(at, end)| at < end).map(|(at, end)| (at, end - at)).collect()
+    }
+}
+
 const NAME: &str = "adamw";
 
 impl AdamW {
@@ -184,7 +232,25 @@ impl AdamW {
     /// # Errors
     /// A number, a type or a slot's length that does not fit; a tensor that does not begin at 16 bytes.
     pub fn add(&self, plan: &mut Plan) -> Result<(), Error> {
-        let squares = Self::add_squares(&[*self], plan)?;
+        let squares = Self::add_squares(&[*self], None, plan)?;
+        self.add_update(plan, squares)
+    }
+
+    /// The same behind what has left sums of squares of some of these gradients: the first launch reads only the others.
+    ///
+    /// # Errors
+    /// As [`AdamW::add`].
+    ///
+    /// # Panics
+    /// The gradients are several ranks', or those of another arena.
+    pub fn add_behind(&self, plan: &mut Plan, made: &Squares) -> Result<(), Error> {
+        let others = made.others(self.g);
+        if made.taken == 0 || others.is_empty() {
+            return self.add(plan); // some launch must begin the step
+        }
+        let others: Vec<Self> =
+            others.into_iter().map(|(start, len)| self.of_part(start, len)).collect();
+        let squares = Self::add_squares(&others, made.all(), plan)?;
         self.add_update(plan, squares)
     }
 
@@ -201,12 +267,12 @@ impl AdamW {
     }
 
     /// Adds the first launch of each of these parts of all parameters, and gives what they leave: sums of squares of the gradients, f64,
-    /// one a block. Where these parts are one device's, the sums over all devices, element by element, take its place: all have as many,
+    /// one a block. `made` are sums that others have left: they join those of the first part. Where these parts are one device's, the sums over all devices, element by element, take its place: all have as many,
     /// of parts of one size.
     ///
     /// # Errors
     /// As [`AdamW::add`].
-    pub fn add_squares(parts: &[Self], plan: &mut Plan) -> Result<Slot, Error> {
+    pub fn add_squares(parts: &[Self], made: Option<Slot>, plan: &mut Plan) -> Result<Slot, Error> {
         let mut launches = Vec::with_capacity(parts.len());
         for part in parts {
             part.check()?;
@@ -217,12 +283,17 @@ impl AdamW {
             launches.push((part, most.min((2 * most).div_ceil(parts.len())), kernel));
         }
         let all = plan.scratch(DType::F64, launches.iter().map(|(_, blocks, _)| blocks).sum());
-        let mut first = 0;
+        let (mut first, mut joining) = (0, made);
         for (&Self { parameters, g, ranks, progress, .. }, blocks, kernel) in launches {
             let Progress { counts, numbers } = progress;
             let squares = all.part(first, blocks);
             let launch = kernel.grid([blocks as u32, 1, 1])?;
-            let all = arguments![g, squares, counts, numbers, ranks, N: parameters];
+            let (made_sums, made) = match joining.take() {
+                Some(sums) => (sums.len(), sums),
+                None => (0, untouched(plan, DType::F64)),
+            };
+            let all =
+                arguments![g, made, squares, counts, numbers, ranks, made_sums, N: parameters];
             plan.launch(&kernel, launch, all)?;
             first += blocks;
         }

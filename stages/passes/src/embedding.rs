@@ -11,7 +11,7 @@ use crate::kernels;
 use crate::magnitudes;
 use crate::pass::{Formula, Pass, bytes};
 use crate::slots::{
-    THREADS, check_dtype, check_lengths, check_sizes, grid, grid_over, pack, with_pack,
+    THREADS, check_dtype, check_lengths, check_sizes, grid, grid_over, pack, untouched, with_pack,
 };
 
 /// y = weight\[token\] of each row.
@@ -44,6 +44,9 @@ pub struct EmbeddingUpstream {
     pub dweight: Slot,
     /// Whether `dweight` is added to: of a weight that is tied to another.
     pub accumulates: bool,
+    /// Of each token whether its row of `dweight` is not zero, i32 \[V\], kept from run to run: then only such rows are made zero where no row
+    /// of a batch has their token. Both are zero before the first run, and nobody else writes there.
+    pub used: Option<Slot>,
 }
 
 const NAME: &str = "embedding";
@@ -96,10 +99,15 @@ impl Embedding {
     pub fn add_backward(&self, plan: &mut Plan, upstream: EmbeddingUpstream) -> Result<(), Error> {
         self.check()?;
         let Self { dtype, rows, vocabulary, width, tokens, .. } = *self;
-        let EmbeddingUpstream { dy, dweight, accumulates } = upstream;
-        let lengths =
-            [("dy", Some(dy), rows * width), ("dweight", Some(dweight), vocabulary * width)];
+        let EmbeddingUpstream { dy, dweight, accumulates, used } = upstream;
+        let lengths = [
+            ("dy", Some(dy), rows * width),
+            ("dweight", Some(dweight), vocabulary * width),
+            ("used", used, vocabulary),
+        ];
         check_lengths(NAME, &lengths)?;
+        let has_used = used.is_some();
+        let used = used.unwrap_or_else(|| untouched(plan, DType::I32));
         let pieces = rows.div_ceil(PIECE);
         let counts = plan.scratch(DType::I32, vocabulary);
         let starts = plan.scratch(DType::I32, vocabulary + 1);
@@ -117,7 +125,7 @@ impl Embedding {
             arguments![tokens, counts, rows, vocabulary],
         )?;
         let scan = load(plan, "scan_counts")?;
-        let all = arguments![counts, starts, next, vocabulary];
+        let all = arguments![counts, starts, next, used, vocabulary, has_used];
         plan.launch(&scan, grid(&scan, [vocabulary.div_ceil(SCAN_THREADS), 1])?, all)?;
         let place = load(plan, "place_rows")?;
         let all = arguments![tokens, next, placed, rows, vocabulary];
@@ -158,7 +166,8 @@ impl Embedding {
             let pack = self::pack(DType::F32, &[width], &[(dweight, DType::F32)]);
             let clear = with_pack(plan, &kernels::EMBEDDING, "clear_unused", DType::F32, pack)?;
             let launch = grid(&clear, [vocabulary.div_ceil(THREADS / 32), 1])?;
-            plan.launch(&clear, launch, arguments![counts, dweight, width, vocabulary])?;
+            let all = arguments![counts, used, dweight, width, vocabulary, has_used];
+            plan.launch(&clear, launch, all)?;
         }
         Ok(())
     }
@@ -278,7 +287,8 @@ pub static EMBEDDING_BACK: Pass = Pass {
         let op = operation(plan, request)?;
         let dy = request.input(plan, "dy");
         let dweight = plan.output("dweight", DType::F32, &[op.vocabulary, op.width]);
-        op.add_backward(plan, EmbeddingUpstream { dy, dweight, accumulates: false })
+        let upstream = EmbeddingUpstream { dy, dweight, accumulates: false, used: None };
+        op.add_backward(plan, upstream)
     },
     ..EMBEDDING
 };

@@ -5,12 +5,12 @@ use lab_harness::plan::Slot;
 use lab_harness::{Dim, Error, Info, Input, Output, Plan, Request, Setting, arguments};
 use lab_reference::passes as reference;
 
+use crate::column_sums::ColumnSums;
 use crate::kernels;
 use crate::magnitudes;
 use crate::pass::{Formula, Pass, bytes};
 use crate::slots::{
-    THREADS, add_column_sums, check_dtype, check_lengths, check_rows, check_rows_count,
-    check_sizes, grid, untouched,
+    THREADS, check_dtype, check_lengths, check_rows, check_rows_count, check_sizes, grid, untouched,
 };
 
 /// i, f = cap · tanh((pre + bias) / cap), from the columns of a product: those of i of each head, then those of f.
@@ -133,6 +133,20 @@ impl SoftCapGates {
         plan: &mut Plan,
         upstream: SoftCapGatesUpstream,
     ) -> Result<Slot, Error> {
+        let (dpre, sums) = self.add_backward_to_sums(plan, upstream)?;
+        ColumnSums::add_all(plan, sums.as_slice())?;
+        Ok(dpre)
+    }
+
+    /// The same without the last step of the bias' gradient: several such are [added up](ColumnSums::add_all) at once.
+    ///
+    /// # Errors
+    /// As [`SoftCapGates::add_backward`].
+    pub fn add_backward_to_sums(
+        &self,
+        plan: &mut Plan,
+        upstream: SoftCapGatesUpstream,
+    ) -> Result<(Slot, Option<ColumnSums>), Error> {
         self.check()?;
         let Self { pre_dtype, dtype, positions, heads, cap, pre, stride, .. } = *self;
         let SoftCapGatesUpstream { gates: Gates { i: di, f: df }, dbias, accumulates, .. } =
@@ -167,10 +181,7 @@ impl SoftCapGates {
             has_bias
         ];
         plan.launch(&kernel, launch, all)?;
-        if let Some(dbias) = dbias {
-            add_column_sums(plan, partial, dbias, [blocks, columns], accumulates)?;
-        }
-        Ok(dpre)
+        Ok((dpre, dbias.map(|out| ColumnSums { partial, out, accumulates })))
     }
 }
 

@@ -5,12 +5,13 @@ use lab_harness::plan::Slot;
 use lab_harness::{Dim, Error, Info, Input, Output, Plan, Request, Setting, arguments};
 use lab_reference::passes as reference;
 
+use crate::column_sums::ColumnSums;
 use crate::kernels;
 use crate::magnitudes;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{
-    add_column_sums, check_dtype, check_eps, check_lengths, check_rows, check_rows_count,
-    check_sizes, holding_a_row, pack,
+    check_dtype, check_eps, check_lengths, check_rows, check_rows_count, check_sizes,
+    holding_a_row, pack,
 };
 
 /// How the heads of a tensor lie.
@@ -171,6 +172,20 @@ impl GatedHeadNorm {
         plan: &mut Plan,
         upstream: GatedHeadNormUpstream,
     ) -> Result<GatedHeadNormGradients, Error> {
+        let (gradients, sums) = self.add_backward_to_sums(plan, upstream)?;
+        ColumnSums::add_all(plan, &[sums])?;
+        Ok(gradients)
+    }
+
+    /// The same without the last step of the weight's gradient: several such are [added up](ColumnSums::add_all) at once.
+    ///
+    /// # Errors
+    /// As [`GatedHeadNorm::add_forward`].
+    pub fn add_backward_to_sums(
+        &self,
+        plan: &mut Plan,
+        upstream: GatedHeadNormUpstream,
+    ) -> Result<(GatedHeadNormGradients, ColumnSums), Error> {
         self.check()?;
         let Self { dtype, heads, positions, width, eps, h, ogate, ogate_stride, weight, .. } =
             *self;
@@ -216,8 +231,8 @@ impl GatedHeadNorm {
             eps
         ];
         plan.launch(&strip.kernel, launch, arguments)?;
-        add_column_sums(plan, partial, dweight, [blocks, columns], accumulates)?;
-        Ok(GatedHeadNormGradients { dh, dogate })
+        let sums = ColumnSums { partial, out: dweight, accumulates };
+        Ok((GatedHeadNormGradients { dh, dogate }, sums))
     }
 }
 

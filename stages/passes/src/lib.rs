@@ -11,6 +11,7 @@
 mod adamw;
 mod append;
 mod checks;
+mod column_sums;
 mod cross_entropy;
 mod documents;
 mod dropout;
@@ -28,8 +29,9 @@ mod widen;
 
 use lab_harness::Stage;
 
-pub use adamw::{ADAMW, AdamW, Progress};
+pub use adamw::{ADAMW, AdamW, Progress, Squares};
 pub use append::{APPEND_TO_CACHE, AppendToCache};
+pub use column_sums::ColumnSums;
 pub use cross_entropy::{CROSS_ENTROPY, CROSS_ENTROPY_BACK, CrossEntropy, CrossEntropyOut};
 pub use documents::Documents;
 pub use dropout::{DROPOUT, Dropout};

@@ -5,12 +5,12 @@ use lab_harness::plan::Slot;
 use lab_harness::{Dim, Error, Info, Input, Output, Plan, Request, Setting, arguments};
 use lab_reference::passes as reference;
 
+use crate::column_sums::ColumnSums;
 use crate::kernels;
 use crate::magnitudes;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{
-    add_column_sums, check_dtype, check_eps, check_lengths, check_sizes, holding_a_row, pack,
-    untouched,
+    check_dtype, check_eps, check_lengths, check_sizes, holding_a_row, pack, untouched,
 };
 
 /// y = norm(x + added) · weight over the last index, and the sum itself.
@@ -135,6 +135,21 @@ impl RmsNorm {
         saved: &RmsNormSaved,
         upstream: RmsNormUpstream,
     ) -> Result<Slot, Error> {
+        let (dx, sums) = self.add_backward_to_sums(plan, saved, upstream)?;
+        ColumnSums::add_all(plan, &[sums])?;
+        Ok(dx)
+    }
+
+    /// The same without the last step of the weight's gradient: several such are [added up](ColumnSums::add_all) at once.
+    ///
+    /// # Errors
+    /// As [`RmsNorm::add_forward`].
+    pub fn add_backward_to_sums(
+        &self,
+        plan: &mut Plan,
+        saved: &RmsNormSaved,
+        upstream: RmsNormUpstream,
+    ) -> Result<(Slot, ColumnSums), Error> {
         self.check()?;
         let Self { dtype, rows, width, centered, weight, .. } = *self;
         let RmsNormSaved { sum: s, rstd } = *saved;
@@ -163,8 +178,7 @@ impl RmsNorm {
             has_residual, centered
         ];
         plan.launch(&strip.kernel, launch, all)?;
-        add_column_sums(plan, partial, dweight, [blocks, width], accumulates)?;
-        Ok(dx)
+        Ok((dx, ColumnSums { partial, out: dweight, accumulates }))
     }
 }
 

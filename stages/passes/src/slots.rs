@@ -2,9 +2,7 @@
 
 use lab_device::{DType, DeviceKind, Instance, Kernel, KernelSource, Launch};
 use lab_harness::plan::Slot;
-use lab_harness::{Error, Plan, arguments};
-
-use crate::kernels;
+use lab_harness::{Error, Plan};
 
 /// Refuses another type than those of activations.
 pub(crate) fn check_dtype(operation: &str, dtype: DType) -> Result<(), Error> {
@@ -161,23 +159,6 @@ pub(crate) fn with_pack(
     pack: usize,
 ) -> Result<Kernel, Error> {
     Ok(plan.device().kernel(source, &format!("{name}<{}, {pack}>", dtype.cpp()))?)
-}
-
-/// Adds the launch that adds up partial rows, f32 \[rows, columns\], in their order, into a parameter's gradient.
-///
-/// # Errors
-/// What the device says of the kernel.
-pub(crate) fn add_column_sums(
-    plan: &mut Plan,
-    partial: Slot,
-    out: Slot,
-    [rows, columns]: [usize; 2],
-    accumulates: bool,
-) -> Result<(), Error> {
-    const COLUMNS: usize = 32;
-    let kernel = plan.device().kernel(&kernels::COLUMN_SUMS, "column_sums")?;
-    let launch = grid(&kernel, [columns.div_ceil(COLUMNS), 1])?;
-    plan.launch(&kernel, launch, arguments![partial, out, rows, columns, accumulates])
 }
 
 /// A slot that a kernel's parameter must have, and that it does not touch.

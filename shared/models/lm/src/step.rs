@@ -1,6 +1,8 @@
 //! A training step: its slots, and what it launches.
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +13,7 @@ use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Binder, Binding, Error, Tensor, Tensors, arguments};
 use lab_layers::{Documents, Dropouts, HeadLoss, Parameters, Tape};
 use lab_training::{self as training, EpochSlots, Position, Ranks};
-use passes::{AdamW, CrossEntropy, Progress};
+use passes::{AdamW, CrossEntropy, Progress, Squares};
 
 use crate::config::EPS;
 use crate::kernels;
@@ -456,6 +458,12 @@ fn plan(
     let seed = config.seed.wrapping_add((rank as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let (rate, step) = (config.dropout, progress.steps_taken());
     let streams = Streams::add(&mut plan, model, config, counts)?;
+    // What ranks sum is final only then.
+    let squares = ranks.is_none().then(|| Rc::new(RefCell::new(Squares::new(&mut plan, len / 64))));
+    // Nobody else writes the gradients of one device.
+    let vocabulary = [model.vocabulary];
+    let used = || plan.state_of_zeros("used tokens", DType::I32, &vocabulary);
+    let used_tokens = ranks.is_none().then(used);
     let mut first_of_part = 0;
     let mut dropouts = Dropouts { rate, seed, step, next: 0 };
     for part in 0..accumulate {
@@ -464,9 +472,13 @@ fn plan(
         // The head's gradient is made with the loss, before the backward pass of the blocks.
         first_of_part = plan.len();
         let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients))
-            .with_dropout(Some(dropouts));
+            .with_dropout(Some(dropouts))
+            .with_used_tokens(used_tokens);
         if part > 0 {
             tape = tape.accumulating();
+        }
+        if part + 1 == accumulate {
+            tape = tape.with_squares(squares.clone());
         }
         let inputs = of_part(windows.inputs);
         tape = tape.with_documents(documents(config, inputs));
@@ -565,6 +577,9 @@ fn plan(
     };
     let mut gathered_next = Vec::new();
     plan.within("adamw", |plan| {
+        if let Some(squares) = &squares {
+            return adamw.add_behind(plan, &squares.borrow());
+        }
         let (Some(shard), Some(ranks)) = (shard, ranks) else { return adamw.add(plan) };
         let part = |n: usize| AdamW {
             parameters: shard.each,
@@ -579,7 +594,7 @@ fn plan(
         };
         // Of those whose sums are there, while the last are made.
         let parts: Vec<AdamW> = summed_pieces.iter().map(|&n| part(n)).collect();
-        let squares = AdamW::add_squares(&parts, plan)?;
+        let squares = AdamW::add_squares(&parts, None, plan)?;
         // Those of all parts.
         plan.all_reduce(ranks, squares)?;
         // In the order in which the forward pass reads them. What is read first goes to all ranks beside the updates of the others, and

@@ -25,8 +25,8 @@ fn gradient(device: &Device, dtype: DType, tokens: &[i32], dy: &Tensor, before: 
     };
     let dy_slot = plan.input("dy", dtype, &dy.shape);
     let dweight = plan.updated("dweight", "dweight1", DType::F32, &before.shape);
-    op.add_backward(&mut plan, EmbeddingUpstream { dy: dy_slot, dweight, accumulates: true })
-        .unwrap();
+    let upstream = EmbeddingUpstream { dy: dy_slot, dweight, accumulates: true, used: None };
+    op.add_backward(&mut plan, upstream).unwrap();
     let ids = Tensor::new(&[rows], tokens);
     let inputs = tensors([("tokens", ids), ("dy", dy.clone()), ("dweight", before.clone())]);
     run_plan(plan, &inputs).remove("dweight1").unwrap()
@@ -54,6 +54,52 @@ pub(super) fn a_tied_gradient_is_added_to(device: &Device) {
         let of_rows = reference::embedding_back(&ids, &dy.values(), vocabulary, width);
         let expected: Vec<f64> = of_rows.iter().zip(before.values()).map(|(d, b)| d + b).collect();
         assert_close(&format!("{dtype}"), &got.values(), &expected, 3e-7);
+    }
+}
+
+/// Steps of two parts each, of which the second adds to the gradient of the first: rows of tokens that come no more become zero, also those
+/// of the second part alone.
+pub(super) fn rows_that_were_used_are_cleared(device: &Device) {
+    let (rows, vocabulary, width, dtype) = (40, 11, 12, DType::F32);
+    let mut plan = Plan::new(device);
+    let dweight = plan.state_of_zeros("dweight", DType::F32, &[vocabulary, width]);
+    let used = plan.state_of_zeros("used", DType::I32, &[vocabulary]);
+    let parts = ["0", "1"].map(|part| {
+        let tokens = plan.input(&format!("tokens{part}"), DType::I32, &[rows]);
+        let dy = plan.input(&format!("dy{part}"), dtype, &[rows, width]);
+        let weight = plan.scratch(dtype, vocabulary * width);
+        let op = Embedding { dtype, rows, vocabulary, width, tokens, weight, y: None };
+        let upstream =
+            EmbeddingUpstream { dy, dweight, accumulates: part != "0", used: Some(used) };
+        op.add_backward(&mut plan, upstream).unwrap();
+        (tokens, dy)
+    });
+    let dy = [1, 2].map(|seed| noise(seed, dtype, &[rows, width]));
+    let tokens_of =
+        |all: [usize; 3]| -> Vec<i32> { (0..rows).map(|row| all[row % 3] as i32 - 1).collect() };
+    let steps = [([1, 4, 0], [4, 9, 11]), ([2, 3, 4], [2, 3, 4]), ([5, 5, 9], [0, 0, 0])];
+    let first = Tensor::new(&[rows], &tokens_of(steps[0].0));
+    let mut binder = plan.bind();
+    for part in ["0", "1"] {
+        binder = binder.upload(&format!("tokens{part}"), &first).unwrap();
+        binder = binder.upload(&format!("dy{part}"), &dy[0]).unwrap();
+    }
+    let mut run = binder.finish().unwrap();
+    for (n, step) in steps.into_iter().enumerate() {
+        let mut expected = vec![0.0; vocabulary * width];
+        for ((slots, all), dy) in parts.iter().zip([step.0, step.1]).zip(&dy) {
+            let tokens = tokens_of(all);
+            run.write(slots.0, &Tensor::new(&[rows], &tokens)).unwrap();
+            run.write(slots.1, dy).unwrap();
+            let ids: Vec<i64> = tokens.iter().map(|&token| token.into()).collect();
+            let own = reference::embedding_back(&ids, &dy.values(), vocabulary, width);
+            expected.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+        }
+        run.run().unwrap();
+        let got = run.read(dweight).unwrap().values();
+        assert_close(&format!("step {n}"), &got, &expected, 3e-7);
+        let zeros = got.iter().zip(&expected).filter(|(_, e)| **e == 0.0);
+        assert!(zeros.into_iter().all(|(got, _)| *got == 0.0), "step {n}: a row is not cleared");
     }
 }
 

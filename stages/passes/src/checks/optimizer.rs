@@ -7,10 +7,11 @@ use lab_harness::{Binding, Dims, Options, Plan, Problem, Tensor, Version, compar
 use lab_reference::training::{Adam, AdamState, clip_factor, global_norm};
 
 use super::{assert_close, noise};
-use crate::{ADAMW, AdamW, Progress};
+use crate::{ADAMW, AdamW, Progress, Squares};
 
 const N: usize = 1003;
 const DECAYED: usize = 502;
+const SUMS: usize = 2100;
 const RATES: [f64; 3] = [1e-2, 3e-3, 1e-3];
 
 /// An arena on a device, and the slots that a test looks at.
@@ -19,8 +20,11 @@ struct Arena {
     g: Slot,
     loss: Slot,
     p: Slot,
+    m: Slot,
     copy: Slot,
     progress: Progress,
+    /// Of squares that somebody else makes.
+    sums: Slot,
 }
 
 impl Arena {
@@ -36,16 +40,17 @@ impl Arena {
         loss_scale: f64,
         scale_doubles_after: Option<u32>,
     ) -> Self {
-        Self::of_ranks(device, [1, N], gradient, loss_scale, scale_doubles_after)
+        Self::of_ranks(device, [1, N], gradient, loss_scale, scale_doubles_after, &[])
     }
 
-    /// Of so many parameters, with gradients of so many ranks.
+    /// Of so many parameters, with gradients of so many ranks; of `made`, begins and lengths, somebody else makes the squares.
     fn of_ranks(
         device: &Device,
         [ranks, parameters]: [usize; 2],
         gradient: DType,
         loss_scale: f64,
         scale_doubles_after: Option<u32>,
+        made: &[(usize, usize)],
     ) -> Self {
         let dtype = DType::BF16;
         let mut plan = Plan::new(device);
@@ -77,7 +82,10 @@ impl Arena {
             loss,
             progress,
         };
-        op.add(&mut plan).unwrap();
+        let sums = plan.state("squares", DType::F64, &[SUMS]);
+        let taken = if made.is_empty() { 0 } else { SUMS };
+        let of = made.iter().map(|&(start, len)| g.part(start, len)).collect();
+        op.add_behind(&mut plan, &Squares { sums, taken, of }).unwrap();
         let rates = Tensor::new(&[RATES.len()], &RATES);
         let mut run = plan.bind().upload("rates", &rates).unwrap().finish().unwrap();
         let [first_counts, first_numbers] = Progress::first(loss_scale);
@@ -89,7 +97,7 @@ impl Arena {
             run.write(slot, &Tensor::rounded(DType::F32, &[parameters], &zeros)).unwrap();
         }
         run.write(copy, &Tensor::rounded(dtype, &[parameters], &zeros)).unwrap();
-        Self { run, g, loss, p, copy, progress }
+        Self { run, g, loss, p, m, copy, progress, sums }
     }
 
     fn step(&mut self, g: &Tensor, loss: f64) {
@@ -172,8 +180,8 @@ pub(super) fn rounded_gradients_are_as_good_as_floats(device: &Device) {
 pub(super) fn gradients_of_ranks_are_added_up(device: &Device) {
     const RANKS: usize = 3;
     for (gradient, parameters) in [(DType::F32, 40_000), (DType::BF16, 1000)] {
-        let mut sent = Arena::of_ranks(device, [RANKS, parameters], gradient, 1.0, None);
-        let mut summed = Arena::of_ranks(device, [1, parameters], DType::F32, 1.0, None);
+        let mut sent = Arena::of_ranks(device, [RANKS, parameters], gradient, 1.0, None, &[]);
+        let mut summed = Arena::of_ranks(device, [1, parameters], DType::F32, 1.0, None, &[]);
         for step in 0..2 {
             let g = noise(20 + step, gradient, &[RANKS * parameters]);
             let values = g.values();
@@ -206,6 +214,43 @@ pub(super) fn every_gradient_counts_for_the_norm(device: &Device) {
         for c in compare(&ADAMW, &inputs, &outputs, &problem.options, DType::BF16) {
             assert!(c.passed(), "{max_norm}: {c}");
         }
+    }
+}
+
+/// Whatever parts of the gradients they are of, at its begin, at its end, side by side or all: the moments and the parameters become what
+/// they become without.
+pub(super) fn squares_that_others_have_made_join(device: &Device) {
+    let n = 6000;
+    let g = gradients(1, 3.0).values();
+    let g: Vec<f64> = (0..n).map(|e| g[e % g.len()] * (1 + e / 1000) as f64).collect();
+    let of = |made: &[(usize, usize)]| {
+        let mut arena = Arena::of_ranks(device, [1, n], DType::F32, 1.0, None, made);
+        let squares = made.iter().flat_map(|&(start, len)| &g[start..start + len]).map(|g| g * g);
+        let all: f64 = squares.sum();
+        // The first and the last sum have some of it: threads add several.
+        let sums: Vec<f64> = (0..SUMS)
+            .map(|sum| match sum {
+                0 => 0.25 * all,
+                1000 => 0.5 * all,
+                2099 => 0.25 * all,
+                _ => 0.0,
+            })
+            .collect();
+        arena.run.write(arena.sums, &Tensor::new(&[SUMS], &sums)).unwrap();
+        arena.step(&Tensor::rounded(DType::F32, &[n], &g), 1.0);
+        assert_eq!(arena.count(UPDATES), 1.0);
+        [arena.values(arena.m), arena.values(arena.p)]
+    };
+    let [m, p] = of(&[]);
+    for made in [
+        &[(0, 64)][..],
+        &[(4000, 2000), (64, 128)],
+        &[(192, 64), (128, 64), (1024, 1024)],
+        &[(0, 3000), (3000, 3000)],
+    ] {
+        let got = of(made);
+        assert_close(&format!("m behind {made:?}"), &got[0], &m, 1e-6);
+        assert_close(&format!("p behind {made:?}"), &got[1], &p, 1e-6);
     }
 }
 
