@@ -24,6 +24,8 @@ pub struct HeadLoss {
     pub row_losses: Slot,
     /// What its gradient is multiplied with, a number on the device, f64 \[1\].
     pub loss_scale: Option<Slot>,
+    /// Whether the weight is the embedding's as well, which adds to its gradient.
+    pub is_tied: bool,
     /// Rows whose logits are in memory at a time; as many as [`HeadLoss::MOST_BYTES`] hold where it is not said.
     pub rows_at_once: Option<usize>,
 }
@@ -61,7 +63,7 @@ impl Tape<'_> {
         let (dtype, rows, w) = (self.dtype, loss.targets.len(), self.same_type(&[weight])?);
         let n = w.len() / k;
         let of_piece = loss.rows_of_piece(rows, n * dtype.size());
-        let dweight = self.gradient(&[weight])?;
+        let (dweight, squares) = (self.gradient(&[weight])?, self.squares.clone());
         let plan = &mut *self.plan;
         let all_logits = plan.scratch(dtype, of_piece * n);
         let dy = dweight.map(|_| plan.scratch(dtype, rows * k));
@@ -90,7 +92,9 @@ impl Tape<'_> {
             entropy.add_piece_with_gradient(plan, 1.0, loss_scale, count)?;
             head.add_by_input_into(plan, [logits, dy.part(start * k, rows * k)], None)?;
             let accumulates = self.accumulates || start > 0;
-            head.add_by_weight(plan, logits, [x, dweight], accumulates, None)?;
+            let is_last = start + rows == loss.targets.len() && !loss.is_tied;
+            let squares = squares.as_deref().filter(|_| is_last);
+            head.add_by_weight(plan, logits, [x, dweight], accumulates, squares)?;
         }
         if let Some(dy) = dy {
             self.push(move |back| back.put(y, dy));
@@ -117,6 +121,7 @@ mod tests {
             count: slot,
             row_losses: slot,
             loss_scale: None,
+            is_tied: false,
             rows_at_once: None,
         };
         // 3.3 GB of logits; 100 MB; few rows.

@@ -260,7 +260,7 @@ impl Linear {
         Product { added: so_far, ..product }.add(plan)
     }
 
-    /// dW = dyᵀ x in f32, or dW += dyᵀ x. Sums of its squares are left where they are asked for and the product can make them.
+    /// dW = dyᵀ x in f32, or dW += dyᵀ x. Sums of its squares are left where somebody has room for them.
     pub(crate) fn add_by_weight(
         &self,
         plan: &mut Plan,
@@ -274,7 +274,7 @@ impl Linear {
             let (sizes, dw, parts) = ([rows, n, k], dweight, None);
             let of = WeightGradient { dtype, sizes, dy, x, dw, accumulates, parts, squares: None };
             let sums = of.sums_of_squares(plan.device());
-            let squares = squares.zip(sums).map(|(all, sums)| all.borrow_mut().of(dw, sums));
+            let squares = squares.and_then(|all| all.borrow_mut().of(dw, sums));
             return WeightGradient { squares, ..of }.add(plan);
         }
         let lies = [Lies::AcrossK, Lies::AcrossK];

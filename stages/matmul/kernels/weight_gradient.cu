@@ -8,7 +8,8 @@
 // other, so that blocks which run together read the same rows. A block a multiprocessor goes from unit to unit: one thread
 // asks for tiles, two warpgroups multiply 64 rows of C each. Their sums go to memory as wgmma leaves them, 32 bytes of a row
 // from four lanes, without a way through shared memory, where a tile of f32 would take the place of half the ring. The sums of
-// part p are matrix p of `C`, [parts, M, N]; a second launch adds them up.
+// part p are matrix p of `C`, [parts, M, N]; a second launch adds them up. Where they are `wanted`, what makes C leaves sums of its
+// squares as well: of each warp's part of a tile, or of what a warp adds up. The norm of all gradients is made of them.
 #include "lab/product.cuh"
 #include "lab/reduce.cuh"
 #include "lab/tile.cuh"
@@ -22,10 +23,11 @@ constexpr int ASK_REGISTERS = 40, MULTIPLY_REGISTERS = 232;
 
 // ANCHOR: keep
 // A lane's sums, of rows i and i + 8 and of two neighbours of each eight columns from j on, to C or added to it. A span at a
-// time: its loads first, for none may pass a store before it.
+// time: its loads first, for none may pass a store before it. What comes back is the sum of C's squares, where it is wanted.
 template <int SUMS>
-__device__ __forceinline__ void keep(Matrix<float> c, const float (&sum)[SUMS], int i, int j, bool adds) {
+__device__ __forceinline__ double keep(Matrix<float> c, const float (&sum)[SUMS], int i, int j, bool adds, bool wanted) {
     constexpr int SPAN = 32;
+    double squares = 0;
 #pragma unroll
     for (int first = 0; first < SUMS; first += SPAN) {
         float2 two[SPAN / 2];
@@ -41,14 +43,22 @@ __device__ __forceinline__ void keep(Matrix<float> c, const float (&sum)[SUMS], 
             int row = i + n / 2 % 2 * 8, column = j + (first + n) / 4 * 8;
             if (row < c.rows && column < c.columns) *reinterpret_cast<float2*>(c.at(row, column)) = two[n / 2];
         }
+        if (!wanted) continue;
+#pragma unroll
+        for (int n = 0; n < SPAN; n += 2) {
+            int row = i + n / 2 % 2 * 8, column = j + (first + n) / 4 * 8;
+            float2 own = two[n / 2];
+            if (row < c.rows && column < c.columns) squares += double(own.x) * own.x + double(own.y) * own.y;
+        }
     }
+    return squares;
 }
 // ANCHOR_END: keep
 
 template <class T, int BM, int BN, int BK, int PLACES, int HIGH>
 __global__ void __launch_bounds__(PRODUCT_THREADS<BM>, 1)
-    weight_gradient(const __grid_constant__ TensorMap dy, const __grid_constant__ TensorMap x, float* C, int parts, int M,
-                    int N, int rows, int accumulates) {
+    weight_gradient(const __grid_constant__ TensorMap dy, const __grid_constant__ TensorMap x, float* C, double* squares,
+                    int parts, int M, int N, int rows, int accumulates, int wanted) {
     using Tiles = OperandTiles<T, ACROSS_K, ACROSS_K, BM, BN, BK>;
     DYNAMIC_TILES(T, tiles);
     __shared__ Ring<PLACES> ring;
@@ -76,13 +86,16 @@ __global__ void __launch_bounds__(PRODUCT_THREADS<BM>, 1)
         for (int n = blockIdx.x; n < all; n += gridDim.x) {
             auto [i, j, part] = order.at(n);
             pipeline.multiply(sum, row, begin(part + 1) - begin(part));
-            keep(Matrix<float>{C + part * 1ll * M * N, M, N}, sum, i * BM + own, j * BN + lane % 4 * 2, accumulates);
+            double square = keep(Matrix<float>{C + part * 1ll * M * N, M, N}, sum, i * BM + own, j * BN + lane % 4 * 2,
+                                 accumulates, wanted);
+            if (!wanted) continue;
+            square = warp_reduce(square, Add{});
+            if (lane == 0) squares[n * (BM / 16) + threadIdx.x / 32] = square;
         }
     }
 }
 
-// C = Σ_p parts_p, or C += the same, in the order of the parts; where they are `wanted`, the sum of squares of each warp's
-// part of C, which the norm of all gradients is made of. Work split: a thread four neighbours of all parts.
+// C = Σ_p parts_p, or C += the same, in the order of the parts. Work split: a thread four neighbours of all parts.
 constexpr int SUM_THREADS = 256, FOUR = 4;
 
 __global__ void __launch_bounds__(SUM_THREADS)

@@ -58,8 +58,9 @@ const STEP: usize = 64;
 
 /// Of the kernel that adds parts up, a thread four elements.
 const SUM_THREADS: usize = 256;
-/// Elements whose squares are one sum: those of its warps.
+/// Elements whose squares are one sum: those of its warps; of a tile, rows of a warp.
 const SQUARED: usize = 32 * 4;
+const ROWS_OF_WARP: usize = 16;
 
 impl WeightGradient {
     /// Whether these types and sizes are for this kernel, on this device: halves, rows of multiples of 16 bytes, sm_90a.
@@ -76,10 +77,18 @@ impl WeightGradient {
         self.parts.unwrap_or_else(|| quickest_parts(self.sizes, multiprocessors))
     }
 
-    /// How many sums of squares it can leave: what adds up the parts makes them; none where there is one part.
-    pub fn sums_of_squares(&self, device: &Device) -> Option<usize> {
+    /// How many sums of squares it leaves where somebody asks.
+    pub fn sums_of_squares(&self, device: &Device) -> usize {
         let [_, n, k] = self.sizes;
-        (self.cut(device) > 1).then(|| (n * k).div_ceil(SQUARED))
+        match self.cut(device) {
+            1 => self.tiles() * (TILE[0] / ROWS_OF_WARP),
+            _ => (n * k).div_ceil(SQUARED),
+        }
+    }
+
+    fn tiles(&self) -> usize {
+        let [_, n, k] = self.sizes;
+        n.div_ceil(TILE[0]) * k.div_ceil(TILE[1])
     }
 
     /// Adds the launches.
@@ -93,13 +102,16 @@ impl WeightGradient {
         let Self { dtype, sizes: [rows, n, k], .. } = *self;
         let device = plan.device();
         let multiprocessors = device.facts().multiprocessors as usize;
-        let tiles = n.div_ceil(TILE[0]) * k.div_ceil(TILE[1]);
-        let parts = self.cut(device);
+        let (tiles, parts) = (self.tiles(), self.cut(device));
         let source = &kernels::WEIGHT_GRADIENT;
         let mut of_type = source.instances("weight_gradient").filter(|i| i.has("T", dtype.cpp()));
         let kernel = device.load(of_type.next().expect("of both halves"))?;
         let launch = kernel.grid([(tiles * parts).min(multiprocessors) as u32, 1, 1])?;
         let sums = if parts == 1 { self.dw } else { plan.scratch(DType::F32, parts * n * k) };
+        let (squares, wanted) = match self.squares {
+            Some(squares) => (squares, true),
+            None => (plan.scratch(DType::F64, 1), false),
+        };
         let operand = |columns| Operand::new(dtype, [rows, columns]).loaded(STEP);
         let all = arguments![
             dy: self.dy.loaded_by(operand(n)?),
@@ -110,6 +122,8 @@ impl WeightGradient {
             N: k,
             rows,
             accumulates: parts == 1 && self.accumulates,
+            squares,
+            wanted: parts == 1 && wanted,
         ];
         plan.launch(&kernel, launch, all)?;
         if parts == 1 {
@@ -117,8 +131,7 @@ impl WeightGradient {
         }
         let kernel = plan.device().kernel(source, "sum_parts")?;
         let launch = kernel.grid([(n * k).div_ceil(4).div_ceil(SUM_THREADS) as u32, 1, 1])?;
-        let squares = self.squares.unwrap_or_else(|| plan.scratch(DType::F64, 1));
-        let (elements, accumulates, wanted) = (n * k, self.accumulates, self.squares.is_some());
+        let (elements, accumulates) = (n * k, self.accumulates);
         let all = arguments![sums, C: self.dw, squares, parts, elements, accumulates, wanted];
         plan.launch(&kernel, launch, all)
     }
@@ -153,14 +166,10 @@ impl WeightGradient {
             let expected = format!("1 to {most}, one for each step of {STEP} rows at most");
             return Err(Error::bad("parts", expected, parts));
         }
-        match self.squares.map(|squares| (squares.len(), self.sums_of_squares(device))) {
-            Some((got, Some(sums))) if got != sums => {
-                Err(Error::bad("squares of dw", format!("{sums} elements"), got))
-            }
-            Some((got, None)) => {
-                Err(Error::bad("squares of dw", "none, for rows are in one part", got))
-            }
-            _ => Ok(()),
+        let sums = self.sums_of_squares(device);
+        match self.squares.map(Slot::len).filter(|got| *got != sums) {
+            Some(got) => Err(Error::bad("squares of dw", format!("{sums} elements"), got)),
+            None => Ok(()),
         }
     }
 }

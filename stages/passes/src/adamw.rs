@@ -108,15 +108,16 @@ impl Squares {
         Self { sums: plan.scratch(DType::F64, room), taken: 0, of: Vec::new() }
     }
 
-    /// Where so many sums of squares of this gradient go, f64. Nothing may be added to the gradient behind the launch that leaves them.
-    ///
-    /// # Panics
-    /// There is no room.
-    pub fn of(&mut self, gradient: Slot, sums: usize) -> Slot {
+    /// Where so many sums of squares of this gradient go, f64; none where there is no room. Nothing may be added to the gradient behind
+    /// the launch that leaves them.
+    pub fn of(&mut self, gradient: Slot, sums: usize) -> Option<Slot> {
+        if sums > self.sums.len() - self.taken {
+            return None;
+        }
         let own = self.sums.part(self.taken, sums);
         self.taken += sums;
         self.of.push(gradient);
-        own
+        Some(own)
     }
 
     /// All of them; none where there are none.

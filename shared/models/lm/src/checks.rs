@@ -29,6 +29,10 @@ static CHECKS: &[Check] = &[
         "a_step_in_parts_is_that_of_the_whole_batch",
         a_step_in_parts_is_that_of_the_whole_batch,
     ),
+    Check::new(
+        "gradients_are_clipped_by_the_norm_of_all",
+        gradients_are_clipped_by_the_norm_of_all,
+    ),
     Check::new("gradients_are_of_what_dropout_has_left", gradients_are_of_what_dropout_has_left),
     Check::new("a_resumed_training_is_the_same", a_resumed_training_is_the_same),
     Check::new(
@@ -149,6 +153,28 @@ fn assert_step_right(device: &Device, model: Model) {
         }
         errors.sort_by(|a, b| b.0.total_cmp(&a.0));
         assert!(errors[0].0 <= bound, "{dtype}: {:?}", &errors[..4]);
+    }
+}
+
+/// The first moments of the first step tell by what the gradients were clipped: by the norm of all, whatever has left its squares.
+fn gradients_are_clipped_by_the_norm_of_all(device: &Device) {
+    let (window, clip) = (21, 1e-3);
+    for (model, dtype) in
+        [mixed(), attention()].into_iter().flat_map(|m| [(m, DType::F32), (m, DType::BF16)])
+    {
+        let data = tokens(3 * window + 1, model.vocabulary);
+        let parts = Config { window, batch: 2, accumulate: 2, ..Config::default() };
+        let config = Config { dtype, logit_rows: Some(10), clip: Some(clip), ..parts };
+        let mut trainer = with_parameters(device, model, config, &data, &spread(&model, 3));
+        trainer.epoch().unwrap();
+        let (gradients, checkpoint) = (trainer.gradients().unwrap(), trainer.checkpoint().unwrap());
+        let of_all: Vec<f64> = gradients.values().flat_map(|g| g.values()).collect();
+        let factor = (1.0 - config.betas[0]) * clip / (norm(&of_all) + 1e-6);
+        for (name, g) in &gradients {
+            let expected: Vec<f64> = g.values().iter().map(|g| g * factor).collect();
+            let error = distance_beside(&checkpoint.first[name].values(), &expected, 1e-9);
+            assert!(error <= 2e-6, "{dtype}, {name}: off by {error}");
+        }
     }
 }
 

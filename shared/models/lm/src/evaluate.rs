@@ -242,6 +242,7 @@ fn add_losses(tape: &mut Tape<'_>, model: &Model, y: Slot, targets: Slot) -> Res
         count: tape.plan().zeros(DType::I32, 1),
         row_losses,
         loss_scale: None,
+        is_tied: model.tied,
         rows_at_once: None,
     };
     tape.linear_cross_entropy(model.head(), y, head)?;

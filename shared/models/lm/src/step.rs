@@ -459,7 +459,8 @@ fn plan(
     let (rate, step) = (config.dropout, progress.steps_taken());
     let streams = Streams::add(&mut plan, model, config, counts)?;
     // What ranks sum is final only then.
-    let squares = ranks.is_none().then(|| Rc::new(RefCell::new(Squares::new(&mut plan, len / 64))));
+    let squares =
+        ranks.is_none().then(|| Rc::new(RefCell::new(Squares::new(&mut plan, len / 64 + 64))));
     // Nobody else writes the gradients of one device.
     let vocabulary = [model.vocabulary];
     let used = || plan.state_of_zeros("used tokens", DType::I32, &vocabulary);
@@ -491,6 +492,7 @@ fn plan(
             count,
             row_losses: of_part(row_losses),
             loss_scale: Some(progress.loss_scale()),
+            is_tied: model.tied,
             rows_at_once: config.logit_rows,
         };
         tape.linear_cross_entropy(model.head(), y, head)?;
