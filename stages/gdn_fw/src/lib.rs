@@ -10,7 +10,7 @@ mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
 use lab_families::gdn::{self, Slots, sizes};
-use lab_families::packed::PackedSlot;
+use lab_families::packed::{PackedSlot, room_for_parts};
 use lab_families::qkv::one_a_block;
 use lab_harness::compare::{in_f32, unit};
 use lab_harness::plan::Scope;
@@ -403,10 +403,10 @@ impl Delta {
     }
 }
 
-/// Chunks that a head has room for: of packed sequences as many as there may be, wherever they begin.
+/// Chunks that a head has room for.
 pub fn room_for_chunks(dims: &Dims) -> usize {
     let [_, _, _, s, ..] = gdn::sizes_of(dims);
-    gdn::packed_sequences(dims).map_or(s.div_ceil(CHUNK), |sequences| s / CHUNK + sequences)
+    room_for_parts(s, CHUNK, gdn::packed_sequences(dims))
 }
 
 impl Version for FusedDelta {

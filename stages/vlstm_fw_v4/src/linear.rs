@@ -3,7 +3,7 @@
 
 use lab_device::{DType, Device, Instance, KernelSource, LaunchPromise};
 use lab_families::gdn::{self, Slots, sizes, sizes_of};
-use lab_families::packed::PackedSlot;
+use lab_families::packed::{PackedSlot, room_for_parts};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{
@@ -253,8 +253,7 @@ impl Linear {
         let PackedSlot { sequences, cu_seqlens } = packed;
         let sharing = gdn::group_of(dims)?;
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims);
-        // Of a head, as many as there may be, wherever packed sequences begin.
-        let chunks = sequences.map_or(s.div_ceil(SIDE), |sequences| s / SIDE + sequences);
+        let chunks = room_for_parts(s, SIDE, sequences);
         // The kernel has its logarithm.
         if scale.is_nan() || scale <= 0.0 {
             return Err(Error::bad("--set scale", "a positive number, or 0", scale));

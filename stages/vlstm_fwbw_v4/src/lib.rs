@@ -11,6 +11,7 @@ mod linear;
 mod wide;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
+use lab_families::packed::room_for_parts;
 use lab_families::qkv::sizes;
 use lab_families::vlstm::{
     self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
@@ -454,8 +455,7 @@ impl Version for Walks {
     }
 }
 
-/// For how much a head has room in what is left between launches: of packed sequences for as many parts as there may be,
-/// wherever they begin.
+/// For how much a head has room in what is left between launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Room {
     chunks: usize,
@@ -466,11 +466,8 @@ struct Room {
 impl Room {
     /// Of so many positions, in so many packed sequences.
     fn of(positions: usize, packed: Option<usize>) -> Self {
-        let parts = |size: usize| match packed {
-            Some(sequences) => positions / size + sequences,
-            None => positions.div_ceil(size),
-        };
-        let [chunks, stretches] = [SIDE, SIDE * ANCHOR_CHUNKS].map(parts);
+        let [chunks, stretches] =
+            [SIDE, SIDE * ANCHOR_CHUNKS].map(|part| room_for_parts(positions, part, packed));
         Self { chunks, stretches, anchors: stretches - packed.unwrap_or(1) }
     }
 }
