@@ -148,6 +148,7 @@ impl Communicator {
 
     /// Whether copy engines can make collectives of a group, which all ranks must want or none.
     fn copies_of(device: &Device, group: &Group, wants: bool) -> Result<Result<(), String>, Error> {
+        group.check_same("--copy-engines", if wants { "yes" } else { "no" })?;
         let able = match &*device.inner {
             _ if !wants => Err("they were not asked for".to_owned()),
             Inner::Emulator(_) => Ok(()),
@@ -156,21 +157,12 @@ impl Communicator {
         let host = ["boot_id", "../hostname"].map(|name| {
             std::fs::read_to_string(format!("/proc/sys/kernel/random/{name}")).unwrap_or_default()
         });
-        let own = format!("{wants}\n{}\n{}", able.clone().err().unwrap_or_default(), host.concat());
+        let own = format!("{}\n{}", able.clone().err().unwrap_or_default(), host.concat());
         let all = group.exchange("copy engines", own.as_bytes())?;
         let all: Vec<_> = all.iter().map(|own| String::from_utf8_lossy(own)).collect();
-        let part = |rank: usize, n: usize| all[rank].splitn(3, '\n').nth(n).unwrap_or_default();
-        for rank in 1..all.len() {
-            let [expected, got] = [part(0, 0), part(rank, 0)];
-            if expected != got {
-                let reason = format!(
-                    "copy engines wanted: expected {expected}, as rank 0 has it, got {got}"
-                );
-                return Err(RankFailure { rank, reason }.into());
-            }
-        }
-        let unable = (0..all.len()).map(|rank| part(rank, 1)).find(|reason| !reason.is_empty());
-        let is_one_host = (1..all.len()).all(|rank| part(rank, 2) == part(0, 2));
+        let part = |rank: usize, n: usize| all[rank].splitn(2, '\n').nth(n).unwrap_or_default();
+        let unable = (0..all.len()).map(|rank| part(rank, 0)).find(|reason| !reason.is_empty());
+        let is_one_host = (1..all.len()).all(|rank| part(rank, 1) == part(0, 1));
         Ok(match unable {
             Some(reason) => Err(reason.to_owned()),
             None if is_one_host => Ok(()),
@@ -179,14 +171,7 @@ impl Communicator {
     }
 
     fn made(device: &Device, group: &Arc<Group>, by_copies: bool) -> Result<Self, Error> {
-        let kind = device.kind().to_string();
-        let kinds = group.exchange("kind of device", kind.as_bytes())?;
-        if let Some(rank) = kinds.iter().position(|other| *other != kinds[0]) {
-            let [first, other] =
-                [0, rank].map(|rank| String::from_utf8_lossy(&kinds[rank]).into_owned());
-            let reason = format!("device: expected {first}, as rank 0 has it, got {other}");
-            return Err(RankFailure { rank, reason }.into());
-        }
+        group.check_same("device", &device.kind().to_string())?;
         let copies = Self::copies_of(device, group, by_copies)?;
         let engine = match &*device.inner {
             Inner::Emulator(_) => Engine::Exchange,
@@ -600,13 +585,7 @@ impl Nccl {
         {
             cuda.open_pool_to_peers()?;
         }
-        let versions = group.exchange("version of NCCL", api.version().as_bytes())?;
-        if let Some(rank) = versions.iter().position(|other| *other != versions[0]) {
-            let [first, other] =
-                [0, rank].map(|rank| String::from_utf8_lossy(&versions[rank]).into_owned());
-            let reason = format!("NCCL: expected version {first}, as rank 0 has it, got {other}");
-            return Err(RankFailure { rank, reason }.into());
-        }
+        group.check_same("version of NCCL", &api.version())?;
         let own = if rank == 0 { api.new_id()?.0.to_vec() } else { Vec::new() };
         let all = group.exchange("id of NCCL", &own)?;
         let id = all[0].as_slice().try_into().map_err(|_| RankFailure {

@@ -478,7 +478,20 @@ impl Group {
         self.exchange_within(name, bytes, None)
     }
 
-    /// The same, within a limit where there is one.
+    /// Refuses where a rank says something else than rank 0.
+    ///
+    /// # Errors
+    /// [`Error::Rank`], of the first that does; as [`exchange`](Self::exchange).
+    pub fn check_same(&self, what: &str, own: &str) -> Result<(), Error> {
+        let all = self.exchange(what, own.as_bytes())?;
+        let Some(rank) = all.iter().position(|other| *other != all[0]) else { return Ok(()) };
+        let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&all[rank]).into_owned());
+        let reason = format!("{what}: expected {first}, as rank 0 has it, got {other}");
+        self.fail_as(RankFailure { rank, reason });
+        self.check()
+    }
+
+    /// The same as [`exchange`](Self::exchange), within a limit where there is one.
     pub(crate) fn exchange_within(
         &self,
         name: &str,
@@ -833,6 +846,23 @@ mod tests {
         });
         assert_eq!(said[0], said[1]);
         assert_eq!(said[0], "rank 1: expected word, as rank 0 has it, got number");
+    }
+
+    /// In the same words on all ranks, whichever is the first to see it.
+    #[test]
+    fn who_says_something_else_is_named() {
+        let said = thread::scope(|scope| {
+            let groups = Group::of_threads(3, Duration::from_secs(9));
+            let tell = |group: Group| {
+                let own = if group.rank() == 2 { "no" } else { "yes" };
+                group.check_same("asked", "it").unwrap();
+                group.check_same("wanted", own).unwrap_err().to_string()
+            };
+            let all: Vec<_> =
+                groups.into_iter().map(|group| scope.spawn(move || tell(group))).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(said, ["rank 2: wanted: expected yes, as rank 0 has it, got no"; 3]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use lab_device::{DType, Device};
 
 use crate::packed::STATES;
+use lab_harness::suite::schedules;
 use lab_harness::{Options, Tensor, Tensors, Version, compare, run};
 
 /// Options of the version, each as `NAME=VALUE`.
@@ -42,6 +43,37 @@ pub(crate) fn assert_inputs_right(
     let dtype = inputs["q"].dtype;
     for c in compare(version, inputs, &outputs, options, dtype) {
         assert!(c.passed(), "{what} {dtype}: {}", c.complaint());
+    }
+}
+
+/// The same bits in whatever order blocks and threads run; these come back.
+pub(crate) fn assert_same_in_any_order(
+    version: &dyn Version,
+    device: &Device,
+    inputs: &Tensors,
+    options: &Options,
+) -> Tensors {
+    let outputs = run(version, device, inputs, options).unwrap();
+    for device in schedules(device) {
+        let again = run(version, &device, inputs, options).unwrap();
+        assert!(again == outputs, "on {}", device.name());
+    }
+    outputs
+}
+
+/// The same, and from launch to launch.
+pub(crate) fn assert_same_in_any_order_and_launch(
+    version: &dyn Version,
+    device: &Device,
+    inputs: &Tensors,
+    options: &Options,
+) {
+    let outputs = assert_same_in_any_order(version, device, inputs, options);
+    let mut prepared = version.prepare(device, inputs, options).unwrap();
+    for launch in ["first", "second"] {
+        prepared.launch().unwrap();
+        assert_eq!(prepared.outputs().unwrap(), outputs, "{launch} launch on {}", device.name());
+        prepared.poison_outputs().unwrap();
     }
 }
 

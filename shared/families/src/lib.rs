@@ -13,5 +13,6 @@ pub mod mlp;
 pub mod packed;
 pub mod qkv;
 pub mod slstm;
+pub mod step_checks;
 mod step_state;
 pub mod vlstm;

@@ -16,6 +16,14 @@ pub fn packed_sequences(dims: &Dims) -> Option<usize> {
     dims.find("N")
 }
 
+/// Parts of so many positions that a head has room for: of packed sequences as many as there may be, wherever they begin.
+pub fn room_for_parts(positions: usize, part: usize, sequences: Option<usize>) -> usize {
+    match sequences {
+        Some(sequences) => positions / part + sequences,
+        None => positions.div_ceil(part),
+    }
+}
+
 /// Where packed sequences begin and end, for a plan: `cu_seqlens`, or memory of one element that a kernel must not touch.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedSlot {

@@ -87,22 +87,13 @@ def gated_delta_rule(
     state = initial_state.mT if initial_state is not None and state_v_first else initial_state
     if not head_first:
         q, k, v, g, beta = (t.transpose(1, 2) for t in (q, k, v, g, beta))
-    of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
-    tensors = [q, k, v, g.to(of_state), beta.to(of_state), None if state is None else state.to(of_state)]
     settings = bool(output_final_state), scale, "delta", version
-    cu_seqlens = _places(cu_seqlens, q)
-    if q.shape[0] == 0 or q.shape[2] == 0:
-        o, last = _of_nothing(*tensors, cu_seqlens)
-    elif q.dtype == torch.float64:
-        o, last = _each_alone(lambda *own: recurrence(*own, scale), tensors, cu_seqlens)
-    elif q.dtype == torch.float32:
-        o, last = _each_alone(lambda *own: _gdn_ops.gated_delta([*own, None], settings), tensors, cu_seqlens)
-    else:
-        o, last = _gdn_ops.gated_delta([*tensors, cu_seqlens], settings)
-    o = o if head_first else o.transpose(1, 2).contiguous()
-    if not output_final_state:
-        return o, None
-    return o, last.mT.contiguous() if state_v_first else last
+    alone = {
+        torch.float64: lambda *own: recurrence(*own, scale),
+        torch.float32: lambda *own: _gdn_ops.gated_delta([*own, None], settings),
+    }
+    o, last = _over_positions((q, k, v, g, beta, state), cu_seqlens, settings, alone)
+    return _in_order(o, last, head_first, output_final_state, state_v_first)
 
 
 def gated_delta_step(
@@ -154,9 +145,7 @@ def gated_delta_step(
     q, k, v = _prepared(q, k, v, use_qk_l2norm_in_kernel)
     state = _state_of_step(initial_state, q, v, state_v_first, inplace)
     o, state = _step((q, k, v, g, beta), state, scale, "delta", version, recurrence)
-    if not output_final_state:
-        return o, None
-    return o, state.mT.contiguous() if state_v_first else state
+    return _in_order(o, state, True, output_final_state, state_v_first)
 
 
 def _check_step(given, name, whole):
@@ -224,6 +213,28 @@ def _places(cu_seqlens, q):
         return None
     _api._check_places(cu_seqlens, q.shape[2])
     return cu_seqlens.int()
+
+
+def _over_positions(tensors, cu_seqlens, settings, alone):
+    """o and the last states of q, k, v, two gates and a state, heads before positions. `alone` has, for the types of which packed
+    sequences are a call each, that call."""
+    q, k, v, *of_state = tensors
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    tensors = [q, k, v, *(None if t is None else t.to(dtype) for t in of_state)]
+    cu_seqlens = _places(cu_seqlens, q)
+    if q.shape[0] == 0 or q.shape[2] == 0:
+        return _of_nothing(*tensors, cu_seqlens)
+    if q.dtype in alone:
+        return _each_alone(alone[q.dtype], tensors, cu_seqlens)
+    return _gdn_ops.gated_delta([*tensors, cu_seqlens], settings)
+
+
+def _in_order(o, last, head_first, output_final_state, state_v_first):
+    """o and the last state, or None, with the axes that the caller wants."""
+    o = o if head_first else o.transpose(1, 2).contiguous()
+    if not output_final_state:
+        return o, None
+    return o, last.mT.contiguous() if state_v_first else last
 
 
 def _each_alone(call, tensors, cu_seqlens):

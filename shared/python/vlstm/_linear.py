@@ -2,13 +2,14 @@
 
 import torch
 
-from vlstm import _api, _gdn, _gdn_ops
+from vlstm import _api, _gdn
 
 # The most that a decay takes away, as in the kernels: sums of larger ones would lose the digits of the gates between.
 _SHUT = -1e5
 
-# Positions that the plain form takes at once.
+# Positions that the plain form takes at once, and the types of which it takes all.
 _CHUNK = 64
+_PLAIN = torch.float32, torch.float64
 
 
 def linear_attention(
@@ -80,19 +81,10 @@ def linear_attention(
     if not head_first:
         q, k, v, gate = (t.transpose(1, 2) for t in (q, k, v, gate))
         w = None if w is None else w.transpose(1, 2)
-    of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
-    tensors = [q, k, v, *(None if t is None else t.to(of_state) for t in (gate, w, state))]
-    cu_seqlens = _gdn._places(cu_seqlens, q)
-    if q.shape[0] == 0 or q.shape[2] == 0:
-        o, last = _gdn._of_nothing(*tensors, cu_seqlens)
-    elif q.dtype in (torch.float32, torch.float64):
-        o, last = _gdn._each_alone(lambda *own: plain(*own, scale), tensors, cu_seqlens)
-    else:
-        o, last = _gdn_ops.gated_delta([*tensors, cu_seqlens], (bool(output_final_state), scale, "linear", version))
-    o = o if head_first else o.transpose(1, 2).contiguous()
-    if not output_final_state:
-        return o, None
-    return o, last.mT.contiguous() if state_v_first else last
+    settings = bool(output_final_state), scale, "linear", version
+    alone = dict.fromkeys(_PLAIN, lambda *own: plain(*own, scale))
+    o, last = _gdn._over_positions((q, k, v, gate, w, state), cu_seqlens, settings, alone)
+    return _gdn._in_order(o, last, head_first, output_final_state, state_v_first)
 
 
 def linear_attention_step(
@@ -141,9 +133,7 @@ def linear_attention_step(
     q, k, v = _gdn._prepared(q, k, v, False)
     state = _gdn._state_of_step(initial_state, q, v, state_v_first, inplace)
     o, state = _gdn._step((q, k, v, gate, w), state, scale, "linear", version, plain)
-    if not output_final_state:
-        return o, None
-    return o, state.mT.contiguous() if state_v_first else state
+    return _gdn._in_order(o, state, True, output_final_state, state_v_first)
 
 
 def sigmoid_step(q, k, v, i, f, c, dtype_state, inplace, version):
@@ -184,15 +174,9 @@ def sigmoid_attention(q, k, v, i, f, state, output_final_state, cu_seqlens, vers
     None."""
     _gdn._check(q, k, v, f, i, state, cu_seqlens, True, False, ("f", "i", "c_initial"), ("B, NH, S, DHQK", "B, NH, S, DHHV"))
     q, k, v = _gdn._prepared(q, k, v, False, cast)
-    of_state = torch.float64 if q.dtype == torch.float64 else torch.float32
-    tensors = [q, k, v, *(None if t is None else t.to(of_state) for t in (f, i, state))]
-    cu_seqlens = _gdn._places(cu_seqlens, q)
-    if q.shape[0] == 0 or q.shape[2] == 0:
-        h, last = _gdn._of_nothing(*tensors, cu_seqlens)
-    elif q.dtype in (torch.float32, torch.float64):
-        h, last = _gdn._each_alone(lambda *own: _plain_sigmoid(*own, None), tensors, cu_seqlens)
-    else:
-        h, last = _gdn_ops.gated_delta([*tensors, cu_seqlens], (bool(output_final_state), None, "sigmoid", version))
+    settings = bool(output_final_state), None, "sigmoid", version
+    alone = dict.fromkeys(_PLAIN, lambda *own: _plain_sigmoid(*own, None))
+    h, last = _gdn._over_positions((q, k, v, f, i, state), cu_seqlens, settings, alone)
     return h, last if output_final_state else None
 
 

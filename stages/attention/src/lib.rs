@@ -7,7 +7,7 @@
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
 use lab_families::attention::{self, CAUSAL, Slots, group_of, is_causal, sizes, sizes_of};
-use lab_families::packed::packed_sequences;
+use lab_families::packed::{packed_sequences, room_for_parts};
 use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::suite::Check;
@@ -610,10 +610,7 @@ impl Pass {
 
     /// Tiles of so many rows of a head. Packed sequences begin one each: kernels/packed.cuh.
     fn tiles_of(&self, rows: usize) -> usize {
-        match self.packed {
-            Some(sequences) => self.positions / rows + sequences,
-            None => self.positions.div_ceil(rows),
-        }
+        room_for_parts(self.positions, rows, self.packed)
     }
 
     /// How many elements rows of one of [`ROW_TENSORS`] lie apart, heads of a sequence, and sequences. A head for each `group` of q.

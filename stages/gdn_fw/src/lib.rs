@@ -9,8 +9,8 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
-use lab_families::gdn::{self, Slots, sizes};
-use lab_families::packed::PackedSlot;
+use lab_families::gdn::{self, Slots};
+use lab_families::packed::{PackedSlot, room_for_parts};
 use lab_families::qkv::one_a_block;
 use lab_harness::compare::{in_f32, unit};
 use lab_harness::plan::Scope;
@@ -282,11 +282,8 @@ impl Version for Delta {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        if gdn::packed_sequences(&self.info.small()).is_some() {
-            let shapes = [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 80], [2, 2, 1, 200, 256, 48]];
-            return shapes.map(gdn::packed_sizes).to_vec();
-        }
-        test_shapes(&self.info)
+        let packed = [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 80], [2, 2, 1, 200, 256, 48]];
+        gdn::fitting_shapes(&self.info, &TEST_SHAPES, &packed)
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
@@ -403,10 +400,10 @@ impl Delta {
     }
 }
 
-/// Chunks that a head has room for: of packed sequences as many as there may be, wherever they begin.
+/// Chunks that a head has room for.
 pub fn room_for_chunks(dims: &Dims) -> usize {
     let [_, _, _, s, ..] = gdn::sizes_of(dims);
-    gdn::packed_sequences(dims).map_or(s.div_ceil(CHUNK), |sequences| s / CHUNK + sequences)
+    room_for_parts(s, CHUNK, gdn::packed_sequences(dims))
 }
 
 impl Version for FusedDelta {
@@ -424,16 +421,11 @@ impl Version for FusedDelta {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        if gdn::packed_sequences(&self.info.small()).is_some() {
-            let shapes = [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 64], [2, 1, 1, 700, 128, 144]];
-            return shapes.map(gdn::packed_sizes).to_vec();
-        }
-        let mut shapes = test_shapes(&self.info);
         // Chunks more than there are places, of one warpgroup that walks and of two, narrow and wide.
         let long = [[1, 2, 1, 390, 128, 128], [1, 1, 1, 420, 64, 64]];
         let mixed = [[1, 1, 1, 390, 64, 128], [1, 1, 1, 330, 128, 64]];
-        shapes.extend(long.into_iter().chain(mixed).map(sizes));
-        shapes
+        let alike = [&TEST_SHAPES[..], &long, &mixed].concat();
+        gdn::fitting_shapes(&self.info, &alike, &gdn::PACKED_TEST_SHAPES)
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
@@ -475,25 +467,19 @@ impl Version for FusedDelta {
     }
 }
 
-/// Problems on which a version is tested.
-fn test_shapes(info: &Info) -> Vec<Dims> {
-    [
-        [1, 1, 1, 1, 16, 16],
-        // A chunk; one and a bit, one less a bit.
-        [1, 1, 1, 64, 64, 64],
-        [1, 1, 1, 65, 48, 16],
-        [1, 2, 1, 63, 32, 80],
-        // Heads that share keys, narrow and wide, of unlike widths.
-        [2, 4, 2, 40, 16, 32],
-        [1, 2, 1, 70, 128, 48],
-        [1, 1, 1, 9, 16, 144],
-        // Several chunks; more keys than the narrow kernels have room for.
-        [1, 2, 2, 200, 64, 16],
-        [1, 1, 1, 130, 80, 128],
-        [1, 1, 1, 67, 256, 32],
-    ]
-    .into_iter()
-    .filter(|shape| shape[4] <= info.dims[4].max)
-    .map(sizes)
-    .collect()
-}
+/// Problems of sequences of one length on which every version is tested.
+const TEST_SHAPES: [[usize; 6]; 10] = [
+    [1, 1, 1, 1, 16, 16],
+    // A chunk; one and a bit, one less a bit.
+    [1, 1, 1, 64, 64, 64],
+    [1, 1, 1, 65, 48, 16],
+    [1, 2, 1, 63, 32, 80],
+    // Heads that share keys, narrow and wide, of unlike widths.
+    [2, 4, 2, 40, 16, 32],
+    [1, 2, 1, 70, 128, 48],
+    [1, 1, 1, 9, 16, 144],
+    // Several chunks; more keys than the narrow kernels have room for.
+    [1, 2, 2, 200, 64, 16],
+    [1, 1, 1, 130, 80, 128],
+    [1, 1, 1, 67, 256, 32],
+];

@@ -2,7 +2,7 @@
 
 use gdn_fw::{Forward, add_tensor_forward, room_for_chunks};
 use lab_device::{DType, Device, Instance, KernelSource};
-use lab_families::gdn::{self, BackwardSlots, sizes};
+use lab_families::gdn::{self, BackwardSlots};
 use lab_families::qkv::one_a_block;
 use lab_harness::compare::unit;
 use lab_harness::{
@@ -119,16 +119,13 @@ impl Version for Tensor {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        if gdn::packed_sequences(&self.info.small()).is_some() {
-            let shapes = [
-                [1, 4, 2, 1, 32, 64],
-                [3, 4, 2, 130, 64, 64],
-                [2, 1, 1, 330, 128, 144],
-                [2, 2, 1, 140, 208, 80],
-            ];
-            return shapes.map(gdn::packed_sizes).to_vec();
-        }
-        [
+        let packed = [
+            [1, 4, 2, 1, 32, 64],
+            [3, 4, 2, 130, 64, 64],
+            [2, 1, 1, 330, 128, 144],
+            [2, 2, 1, 140, 208, 80],
+        ];
+        let alike = [
             // One position: of several heads, for a head's dh·u may nearly cancel.
             [2, 4, 2, 1, 32, 64],
             // A chunk; one and a bit, one less a bit.
@@ -142,9 +139,8 @@ impl Version for Tensor {
             // More keys than 128.
             [1, 2, 1, 130, 256, 80],
             [2, 1, 1, 20, 144, 48],
-        ]
-        .map(sizes)
-        .to_vec()
+        ];
+        gdn::fitting_shapes(&self.info, &alike, &packed)
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {

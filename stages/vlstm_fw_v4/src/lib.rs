@@ -11,7 +11,6 @@ mod linear;
 use lab_device::{
     DType, Device, Instance, Kernel, KernelSource, Launch, LaunchPromise, Swizzle, TensorMap,
 };
-use lab_families::qkv::sizes;
 use lab_families::vlstm;
 use lab_families::vlstm::{PackedSlot, StateSlots};
 use lab_harness::compare::{in_f32_of_halves as in_f32, unit};
@@ -28,7 +27,7 @@ pub mod kernels {
 
 pub use self::linear::{
     DECAY, Linear, LinearForward, PACKED_DECAY, PACKED_SIGMOID, SIGMOID, has_weights,
-    packed_bench_shapes,
+    linear_bench_shapes, linear_test_shapes,
 };
 
 /// A walk over chunks.
@@ -255,11 +254,7 @@ impl Version for Walk {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        if vlstm::packed_sequences(&self.info.small()).is_some() {
-            let shapes = [[1, 1, 1, 16, 16], [3, 2, 130, 64, 64], [2, 1, 700, 128, 144]];
-            return shapes.map(vlstm::packed_sizes).to_vec();
-        }
-        [
+        let all = [
             [1, 1, 1, 16, 16],
             // A chunk; one and a bit, one less a bit.
             [1, 1, 64, 64, 64],
@@ -278,18 +273,12 @@ impl Version for Walk {
             // More keys than 128.
             [1, 2, 70, 144, 48],
             [1, 1, 330, 256, 208],
-        ]
-        .into_iter()
-        .filter(|[.., dhqk, _]| *dhqk <= self.info.dims[3].max)
-        .map(sizes)
-        .collect()
+        ];
+        vlstm::fitting_shapes(&self.info, &all)
     }
 
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        match vlstm::packed_sequences(&self.info.small()) {
-            Some(_) => vec![self.info.timed(dtype)],
-            None => vlstm::wide_bench_shapes(&self.info, dtype),
-        }
+        vlstm::wide_bench_shapes(&self.info, dtype)
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {

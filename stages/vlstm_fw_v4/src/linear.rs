@@ -2,8 +2,8 @@
 //! gates and no normaliser.
 
 use lab_device::{DType, Device, Instance, KernelSource, LaunchPromise};
-use lab_families::gdn::{self, Slots, sizes, sizes_of};
-use lab_families::packed::PackedSlot;
+use lab_families::gdn::{self, Slots, sizes_of};
+use lab_families::packed::{PackedSlot, room_for_parts};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::{
@@ -128,42 +128,12 @@ impl Version for Linear {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        if gdn::packed_sequences(&self.info.small()).is_some() {
-            let shapes = [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 64], [2, 1, 1, 700, 128, 144]];
-            return shapes.map(gdn::packed_sizes).to_vec();
-        }
-        [
-            [1, 1, 1, 1, 16, 16],
-            // A chunk; one and a bit, one less a bit.
-            [1, 1, 1, 64, 64, 64],
-            [1, 1, 1, 65, 48, 16],
-            [1, 2, 1, 63, 112, 80],
-            // Heads that share keys, narrow and wide, of unlike widths.
-            [2, 4, 2, 40, 16, 32],
-            [1, 2, 1, 70, 128, 48],
-            [2, 2, 2, 9, 16, 208],
-            // More chunks than there are places for, and than warps that scan gates.
-            [1, 2, 2, 200, 64, 144],
-            [1, 1, 1, 600, 16, 16],
-            [1, 1, 1, 560, 128, 128],
-        ]
-        .map(sizes)
-        .to_vec()
+        // Keys that two heads share; more chunks than there are places for.
+        linear_test_shapes(&self.info, [[1, 2, 1, 70, 128, 48], [1, 1, 1, 560, 128, 128]])
     }
 
-    /// The two heads of Mamba-2 and of simple GLA, whose keys are shared, and that of the vLSTM.
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        if gdn::packed_sequences(&self.info.small()).is_some() {
-            return packed_bench_shapes(dtype);
-        }
-        match dtype {
-            DType::BF16 => vec![
-                sizes([8, 32, 1, 4096, 128, 64]),
-                sizes([8, 32, 1, 4096, 64, 64]),
-                sizes([8, 16, 16, 2048, 128, 256]),
-            ],
-            _ => vec![sizes([8, 32, 1, 4096, 128, 64])],
-        }
+        linear_bench_shapes(&self.info, dtype)
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
@@ -191,16 +161,41 @@ impl Version for Linear {
     }
 }
 
-/// The problems of packed sequences that are timed: as many positions as those of one length have, in eight sequences and in many.
-pub fn packed_bench_shapes(dtype: DType) -> Vec<Dims> {
-    let all = [
+/// The problems on which the passes of linear attention are tested, forward or both; two of them are a pass's own.
+pub fn linear_test_shapes(info: &Info, own: [[usize; 6]; 2]) -> Vec<Dims> {
+    let alike = [
+        [1, 1, 1, 1, 16, 16],
+        // A chunk; one and a bit, one less a bit.
+        [1, 1, 1, 64, 64, 64],
+        [1, 1, 1, 65, 48, 16],
+        [1, 2, 1, 63, 112, 80],
+        // Heads that share keys, narrow and wide, of unlike widths.
+        [2, 4, 2, 40, 16, 32],
+        [2, 2, 2, 9, 16, 208],
+        // Several chunks, more than places, and than warps that scan gates; anchors.
+        [1, 2, 2, 200, 64, 144],
+        [1, 1, 1, 600, 16, 16],
+        own[0],
+        own[1],
+    ];
+    gdn::fitting_shapes(info, &alike, &gdn::PACKED_TEST_SHAPES)
+}
+
+/// The problems on which they are timed: the two heads of Mamba-2 and of simple GLA, whose keys are shared, and that of the vLSTM. Packed,
+/// as many positions in eight sequences and in many.
+pub fn linear_bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
+    let alike = [[8, 32, 1, 4096, 128, 64], [8, 32, 1, 4096, 64, 64], [8, 16, 16, 2048, 128, 256]];
+    let packed = [
         [8, 32, 1, 32768, 128, 64],
         [64, 32, 1, 32768, 128, 64],
         [8, 16, 16, 16384, 128, 256],
         [64, 16, 16, 16384, 128, 256],
-    ]
-    .map(gdn::packed_sizes);
-    if dtype == DType::BF16 { all.to_vec() } else { all[..1].to_vec() }
+    ];
+    let mut all = gdn::fitting_shapes(info, &alike, &packed);
+    if dtype != DType::BF16 {
+        all.truncate(1);
+    }
+    all
 }
 
 /// Whether there are input gates, or weights.
@@ -253,8 +248,7 @@ impl Linear {
         let PackedSlot { sequences, cu_seqlens } = packed;
         let sharing = gdn::group_of(dims)?;
         let [b, nh, nkv, s, dhqk, dhhv] = sizes_of(dims);
-        // Of a head, as many as there may be, wherever packed sequences begin.
-        let chunks = sequences.map_or(s.div_ceil(SIDE), |sequences| s / SIDE + sequences);
+        let chunks = room_for_parts(s, SIDE, sequences);
         // The kernel has its logarithm.
         if scale.is_nan() || scale <= 0.0 {
             return Err(Error::bad("--set scale", "a positive number, or 0", scale));

@@ -11,7 +11,7 @@ mod linear;
 mod wide;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
-use lab_families::qkv::sizes;
+use lab_families::packed::room_for_parts;
 use lab_families::vlstm::{
     self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
 };
@@ -268,10 +268,6 @@ impl Version for Walks {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        if vlstm::packed_sequences(&self.info.small()).is_some() {
-            let shapes = [[1, 1, 1, 16, 16], [3, 2, 130, 64, 64], [2, 1, 700, 128, 144]];
-            return shapes.map(vlstm::packed_sizes).to_vec();
-        }
         let all = [
             [1, 1, 1, 16, 16],
             // A chunk; one and a bit, one less a bit.
@@ -292,14 +288,11 @@ impl Version for Walks {
         ];
         // The walks are the same: of the other versions, one of each shape.
         let few = if self.launches == Launches::One { &all[..] } else { &all[9..] };
-        few.iter().map(|&shape| sizes(shape)).collect()
+        vlstm::fitting_shapes(&self.info, few)
     }
 
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        match vlstm::packed_sequences(&self.info.small()) {
-            Some(_) => vec![self.info.timed(dtype)],
-            None => vlstm::wide_bench_shapes(&self.info, dtype),
-        }
+        vlstm::wide_bench_shapes(&self.info, dtype)
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
@@ -454,8 +447,7 @@ impl Version for Walks {
     }
 }
 
-/// For how much a head has room in what is left between launches: of packed sequences for as many parts as there may be,
-/// wherever they begin.
+/// For how much a head has room in what is left between launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Room {
     chunks: usize,
@@ -466,11 +458,8 @@ struct Room {
 impl Room {
     /// Of so many positions, in so many packed sequences.
     fn of(positions: usize, packed: Option<usize>) -> Self {
-        let parts = |size: usize| match packed {
-            Some(sequences) => positions / size + sequences,
-            None => positions.div_ceil(size),
-        };
-        let [chunks, stretches] = [SIDE, SIDE * ANCHOR_CHUNKS].map(parts);
+        let [chunks, stretches] =
+            [SIDE, SIDE * ANCHOR_CHUNKS].map(|part| room_for_parts(positions, part, packed));
         Self { chunks, stretches, anchors: stretches - packed.unwrap_or(1) }
     }
 }

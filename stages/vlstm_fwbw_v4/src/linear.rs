@@ -1,14 +1,16 @@
 //! Linear attention with a scalar decay, and mLSTMsig without a normaliser, forward and backward: the walks of [`crate::TOGETHER`] with other gates and no normaliser.
 
 use lab_device::{DType, Device, KernelSource};
-use lab_families::gdn::{self, BackwardSlots, Slots, sizes, sizes_of};
+use lab_families::gdn::{self, BackwardSlots, Slots, sizes_of};
 use lab_families::packed::PackedSlot;
 use lab_harness::compare::unit;
 use lab_harness::plan::Scope;
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Preference, Request, Setting, Version, arguments,
 };
-use vlstm_fw_v4::{LinearForward, WEIGHTS, has_weights, packed_bench_shapes, panels};
+use vlstm_fw_v4::{
+    LinearForward, WEIGHTS, has_weights, linear_bench_shapes, linear_test_shapes, panels,
+};
 
 use crate::{Room, SIDE, blocks, instance, kernels};
 
@@ -183,42 +185,12 @@ impl Version for Linear {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        if gdn::packed_sequences(&self.info.small()).is_some() {
-            let shapes = [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 64], [2, 1, 1, 700, 128, 144]];
-            return shapes.map(gdn::packed_sizes).to_vec();
-        }
-        [
-            [1, 1, 1, 1, 16, 16],
-            // A chunk; one and a bit, one less a bit.
-            [1, 1, 1, 64, 64, 64],
-            [1, 1, 1, 65, 48, 16],
-            [1, 2, 1, 63, 112, 80],
-            // Heads that share keys, narrow and wide, of unlike widths.
-            [2, 4, 2, 40, 16, 32],
-            [1, 3, 1, 70, 128, 48],
-            [2, 2, 2, 9, 16, 208],
-            // Several chunks, more than places; anchors.
-            [1, 2, 2, 200, 64, 144],
-            [1, 1, 1, 600, 16, 16],
-            [1, 1, 1, 330, 80, 256],
-        ]
-        .map(sizes)
-        .to_vec()
+        // Keys that three heads share; anchors of wide values.
+        linear_test_shapes(&self.info, [[1, 3, 1, 70, 128, 48], [1, 1, 1, 330, 80, 256]])
     }
 
-    /// The two heads of Mamba-2 and of simple GLA, whose keys are shared, and that of the vLSTM.
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        if gdn::packed_sequences(&self.info.small()).is_some() {
-            return packed_bench_shapes(dtype);
-        }
-        match dtype {
-            DType::BF16 => vec![
-                sizes([8, 32, 1, 4096, 128, 64]),
-                sizes([8, 32, 1, 4096, 64, 64]),
-                sizes([8, 16, 16, 2048, 128, 256]),
-            ],
-            _ => vec![sizes([8, 32, 1, 4096, 128, 64])],
-        }
+        linear_bench_shapes(&self.info, dtype)
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {

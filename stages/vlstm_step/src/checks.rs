@@ -1,12 +1,11 @@
 //! What else must hold of the step.
 
 use lab_device::{DType, Device};
+use lab_families::step_checks::assert_steps_go_on_from_a_prompt;
 use lab_families::vlstm::step::sizes;
 use lab_families::{gdn, qkv, vlstm};
 use lab_harness::suite::{Check, VersionCheck};
-use lab_harness::{
-    Options, Problem, Tensor, Tensors, Version, compare, distance, run, version_checks,
-};
+use lab_harness::{Options, Problem, Tensor, Version, compare, distance, run, version_checks};
 
 use crate::{DECAY, NORMALISED, PACKS, RING, SIGMOID, SLICES};
 
@@ -88,44 +87,18 @@ fn sigmoid_steps_are_the_vlstms(device: &Device) {
     }
 }
 
-/// As the check below, of the walk without n, and of the reference over all positions.
 fn a_prefill_and_steps_are_linear_attention(version: &dyn Version, device: &Device) {
     let is_sigmoid = version.info().takes("f");
     let forward = if is_sigmoid { &vlstm_fw_v4::SIGMOID } else { &vlstm_fw_v4::DECAY };
-    let arch = &device.facts().arch;
-    if !forward.sources().iter().all(|source| source.runs_on(arch)) {
-        return eprintln!("no prefill on {arch}: vlstm_fw_v4 needs a newer GPU");
-    }
-    let with_state = Options::parse(&["last_state=yes"], forward.info()).unwrap();
-    let (prompt, all) = (70, 78);
-    // Of h and of C. The prompt's C is one of products of halves, until the gates have forgotten it.
-    for (dtype, state, bound, of_c) in [
+    let dims = gdn::sizes([1, 4, 2, 78, 32, 48]);
+    // The prompt's C is one of products of halves, until the gates have forgotten it.
+    let cases = [
         (DType::F16, DType::F32, 8e-4, 6e-4),
         (DType::BF16, DType::F32, 6e-3, 5e-3),
         // C is rounded in every step.
         (DType::BF16, DType::BF16, 1.6e-2, 1e-2),
-    ] {
-        let whole = forward.inputs(&Problem::new(gdn::sizes([1, 4, 2, all, 32, 48]), dtype));
-        let each = |of: &dyn Fn(&Tensor) -> Tensor| -> Tensors {
-            whole.iter().map(|(name, tensor)| (name.clone(), of(tensor))).collect()
-        };
-        let left = run(forward, device, &each(&|tensor| tensor.positions(0..prompt)), &with_state)
-            .unwrap();
-        let mut c = Tensor::rounded(state, &left["CN"].shape, &left["CN"].values());
-        let reference = forward.reference(&whole, &with_state);
-        let of = |name: &str| &reference.iter().find(|o| o.0 == name).expect("an output").1;
-        let h = Tensor::rounded(DType::F64, &whole["v"].shape, of("h"));
-        for position in prompt..all {
-            let mut inputs = each(&|tensor| tensor.position(position));
-            inputs.insert("C0".into(), c);
-            let out = run(version, device, &inputs, &Options::default()).unwrap();
-            let error = distance(&out["h"].values(), &h.position(position).values());
-            assert!(error <= bound, "{dtype} {state} {position}: h: {error:.2e}");
-            c = out["CN"].clone();
-        }
-        let error = distance(&c.values(), of("CN"));
-        assert!(error <= of_c, "{dtype} {state}: CN: {error:.2e}");
-    }
+    ];
+    assert_steps_go_on_from_a_prompt([forward, version], device, &dims, 70, &cases);
 }
 
 /// However wide the slices are, and by whatever way the rows come: the same bits.
@@ -152,56 +125,14 @@ fn slices_agree(device: &Device) {
     }
 }
 
-/// `vlstm_fw_v4` reads a prompt and leaves its state; from there, position by position, come the h that one forward pass
-/// over all of it gives, and a state that is that pass's.
 fn a_prefill_and_steps_are_the_sequence(version: &dyn Version, device: &Device) {
-    let forward = &vlstm_fw_v4::ROLES;
-    let arch = &device.facts().arch;
-    if !forward.sources().iter().all(|source| source.runs_on(arch)) {
-        return eprintln!("no prefill on {arch}: vlstm_fw_v4 needs a newer GPU");
-    }
-    let (b, nh, prompt, all, dhqk, dhhv) = (2, 2, 100, 112, 32, 80);
-    let with_state = Options::parse(&["last_state=yes"], forward.info()).unwrap();
-    // Of h and of C. The prompt's C is one of products of halves, until the gates have forgotten it.
-    for (dtype, state, bound, of_c) in [
+    let dims = qkv::sizes([2, 2, 112, 32, 80]);
+    // The prompt's C is one of products of halves, until the gates have forgotten it.
+    let cases = [
         (DType::F16, DType::F32, 6e-4, 1.6e-4),
         (DType::BF16, DType::F32, 5e-3, 1.4e-3),
         // C is rounded in every step.
         (DType::BF16, DType::BF16, 1.6e-2, 8.4e-3),
-    ] {
-        let problem = Problem::new(qkv::sizes([b, nh, all, dhqk, dhhv]), dtype);
-        let whole = forward.inputs(&problem);
-        let each = |of: &dyn Fn(&Tensor) -> Tensor| -> Tensors {
-            whole.iter().map(|(name, tensor)| (name.clone(), of(tensor))).collect()
-        };
-        let mut left =
-            run(forward, device, &each(&|tensor| tensor.positions(0..prompt)), &with_state)
-                .unwrap();
-        let narrow = &left["CN"];
-        left.insert("CN".into(), Tensor::rounded(state, &narrow.shape, &narrow.values()));
-        let at_once = run(forward, device, &whole, &with_state).unwrap();
-        let reference = vlstm::forward_reference(&whole, 1e-6);
-        let exact = |name: &str| &reference.iter().find(|o| o.0 == name).expect("an output").1;
-
-        for position in prompt..all {
-            let mut inputs = each(&|tensor| tensor.position(position));
-            for (after, before) in [("CN", "C0"), ("nN", "n0"), ("mN", "m0")] {
-                inputs.insert(before.into(), left[after].clone());
-            }
-            left = run(version, device, &inputs, &Options::default()).unwrap();
-            let shape = &at_once["h"].shape;
-            let exact = Tensor::rounded(DType::F64, shape, exact("h"));
-            for (what, other) in [("f64", &exact), ("vlstm_fw_v4", &at_once["h"])] {
-                let other = other.position(position);
-                let error = distance(&left["h"].values(), &other.values());
-                // The whole has roundings of its own.
-                let bound = if what == "f64" { bound } else { 1.5 * bound };
-                assert!(error <= bound, "{dtype} {state} {position}: h to {what}: {error:.2e}");
-            }
-        }
-        for (name, bound) in [("CN", of_c), ("nN", 4e-6), ("mN", 2e-7)] {
-            let error = distance(&left[name].values(), exact(name));
-            assert!(error <= bound, "{dtype} {state}: {name}: {error:.2e}");
-        }
-    }
+    ];
+    assert_steps_go_on_from_a_prompt([&vlstm_fw_v4::ROLES, version], device, &dims, 100, &cases);
 }

@@ -173,7 +173,20 @@ fn ranks_that_do_not_meet_end() {
     ] {
         let mut wrong = lab.train_as(1, port, &options.replace("--batch 2", "--batch=2"));
         for output in both(wrong.arg(argument)) {
-            assert_failed(&output, 1, said);
+            assert_failed(&output, 1, &format!("lab: {said}"));
+        }
+    }
+    // Whichever has the copies made by copy engines, all say the same.
+    let parts = format!("{options} --shard-optimizer");
+    let engines = format!("{parts} --copy-engines");
+    for (of_first, of_second, said) in [
+        (&engines, &parts, "expected yes, as rank 0 has it, got no"),
+        (&parts, &engines, "expected no, as rank 0 has it, got yes"),
+    ] {
+        let all = [(1, of_second), (0, of_first)]
+            .map(|(rank, options)| lab.train_as(rank, port, options).spawn().unwrap());
+        for output in all.map(|one| one.wait_with_output().unwrap()) {
+            assert_failed(&output, 1, &format!("lab: rank 1: --copy-engines: {said}"));
         }
     }
     let mut third = lab.train_as(1, port, options);

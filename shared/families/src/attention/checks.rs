@@ -3,8 +3,9 @@
 use lab_device::{DType, Device, DeviceKind};
 
 use super::{CAUSAL, sizes};
+use crate::checking::assert_same_in_any_order_and_launch;
 use crate::qkv::checks::{dtype_of, outputs_of};
-use lab_harness::suite::{VersionCheck, schedules, without_checks};
+use lab_harness::suite::{VersionCheck, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
@@ -180,16 +181,7 @@ fn nan_stays_in_its_head(version: &dyn Version, device: &Device) {
 /// Bit for bit, in whatever order blocks and threads run, and from launch to launch.
 fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
     let inputs = inputs_of(version, [1, 4, 2, 130, 32]);
-    let before = outputs_of(version, device, &inputs);
-    for device in schedules(device) {
-        assert!(outputs_of(version, &device, &inputs) == before, "on {}", device.name());
-    }
-    let mut prepared = version.prepare(device, &inputs, &Options::default()).unwrap();
-    for launch in ["first", "second"] {
-        prepared.launch().unwrap();
-        assert_eq!(prepared.outputs().unwrap(), before, "{launch} launch on {}", device.name());
-        prepared.poison_outputs().unwrap();
-    }
+    assert_same_in_any_order_and_launch(version, device, &inputs, &Options::default());
 }
 
 fn heads_that_do_not_divide_are_refused(version: &dyn Version, device: &Device) {

@@ -3,10 +3,12 @@
 use lab_device::{DType, Device, DeviceKind};
 
 use super::{CAUSAL, packed_sizes};
-use crate::checking::{Sequence, with_ends_that_do_not_rise, with_nan_around};
+use crate::checking::{
+    Sequence, assert_same_in_any_order_and_launch, with_ends_that_do_not_rise, with_nan_around,
+};
 use crate::packed::{alone, cu_seqlens, sequences_of};
 use crate::qkv::checks::dtype_of;
-use lab_harness::suite::{VersionCheck, schedules, without_checks};
+use lab_harness::suite::{VersionCheck, without_checks};
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 /// Of both families.
@@ -122,18 +124,7 @@ fn neighbours_do_not_matter(version: &dyn Version, device: &Device) {
 /// Bit for bit, in whatever order blocks and threads run, and from launch to launch.
 fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
     let inputs = inputs_of(version, &[100, 0, 3, 66], [2, 1, 32], dtype_of(version));
-    let options = Options::default();
-    let before = run(version, device, &inputs, &options).unwrap();
-    for device in schedules(device) {
-        let outputs = run(version, &device, &inputs, &options).unwrap();
-        assert!(outputs == before, "on {}", device.name());
-    }
-    let mut prepared = version.prepare(device, &inputs, &options).unwrap();
-    for launch in ["first", "second"] {
-        prepared.launch().unwrap();
-        assert_eq!(prepared.outputs().unwrap(), before, "{launch} launch on {}", device.name());
-        prepared.poison_outputs().unwrap();
-    }
+    assert_same_in_any_order_and_launch(version, device, &inputs, &Options::default());
 }
 
 /// Ends of another type or number, more than one batch, heads that no group has.

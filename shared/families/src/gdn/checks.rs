@@ -3,9 +3,11 @@
 use lab_device::{DType, Device, DeviceKind};
 
 use super::{sizes, unit_rows};
-use crate::checking::{assert_inputs_right, part, set, with_last_state};
+use crate::checking::{
+    assert_inputs_right, assert_same_in_any_order_and_launch, part, set, with_last_state,
+};
 use crate::qkv::checks::dtype_of;
-use lab_harness::suite::{VersionCheck, schedules, without_checks};
+use lab_harness::suite::{VersionCheck, without_checks};
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 pub(super) static FORWARD: &[VersionCheck] = version_checks![
@@ -306,17 +308,7 @@ fn what_does_not_fit_is_refused(version: &dyn Version, device: &Device) {
 fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
     let mut inputs = inputs_of(version, [1, 2, 1, 130, 32, 32]);
     set_state(&mut inputs, "C0", 1.7);
-    let options = with_last_state(version);
-    let before = outputs_of(version, device, &inputs);
-    for device in schedules(device) {
-        assert!(outputs_of(version, &device, &inputs) == before, "on {}", device.name());
-    }
-    let mut prepared = version.prepare(device, &inputs, &options).unwrap();
-    for launch in ["first", "second"] {
-        prepared.launch().unwrap();
-        assert_eq!(prepared.outputs().unwrap(), before, "{launch} launch on {}", device.name());
-        prepared.poison_outputs().unwrap();
-    }
+    assert_same_in_any_order_and_launch(version, device, &inputs, &with_last_state(version));
 }
 
 /// On the emulator without its checks: they are too large to be checked.

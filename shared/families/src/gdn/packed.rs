@@ -8,7 +8,7 @@ use lab_device::DType;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Cell, Gated, Named, STEP};
+use super::{Cell, Gated, Named, STEP, sizes};
 use crate::packed::draw_lengths;
 pub use crate::packed::{cu_seqlens, packed_sequences};
 use lab_harness::{Dim, Dims, Info, Input, Options, Problem, Tensor, Tensors};
@@ -91,6 +91,19 @@ pub const fn packed_dims([n, nh, nkv, t, dhqk, dhhv]: [[usize; 3]; 6]) -> [Dim; 
 /// N, NH, NKV, T, DHQK, DHHV by their names.
 pub fn packed_sizes([n, nh, nkv, t, dhqk, dhhv]: [usize; 6]) -> Dims {
     Dims::new([("N", n), ("NH", nh), ("NKV", nkv), ("T", t), ("DHQK", dhqk), ("DHHV", dhhv)])
+}
+
+/// Packed problems on which versions are tested: one position; heads that share keys; long sequences with wide heads.
+pub const PACKED_TEST_SHAPES: [[usize; 6]; 3] =
+    [[1, 1, 1, 1, 16, 16], [3, 4, 2, 130, 64, 64], [2, 1, 1, 700, 128, 144]];
+
+/// Problems that a version takes: the `packed` ones, or of those of sequences of one length those whose keys it has room for.
+pub fn fitting_shapes(info: &Info, alike: &[[usize; 6]], packed: &[[usize; 6]]) -> Vec<Dims> {
+    if info.takes("cu_seqlens") {
+        return packed.iter().map(|&shape| packed_sizes(shape)).collect();
+    }
+    let fitting = alike.iter().filter(|shape| shape[4] <= info.dims[4].max);
+    fitting.map(|&shape| sizes(shape)).collect()
 }
 
 /// Inputs of all positions, with where their sequences begin and end.

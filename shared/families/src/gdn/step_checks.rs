@@ -4,10 +4,11 @@ use lab_device::{DType, Device};
 
 use super::Cell;
 use super::step_problem::sizes;
-use crate::checking::{assert_inputs_right, set};
+use crate::checking::{assert_inputs_right, assert_same_in_any_order, set};
 use crate::qkv::checks::{dtype_of, outputs_of};
+use crate::step_checks::{assert_epsilon_is_added, assert_launches_go_on};
 use crate::step_state::state_dtype;
-use lab_harness::suite::{VersionCheck, schedules};
+use lab_harness::suite::VersionCheck;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 pub(super) static CHECKS: &[VersionCheck] = version_checks![
@@ -95,29 +96,11 @@ fn without_weights_they_are_ones(version: &dyn Version, device: &Device) {
 }
 
 fn epsilon_is_added_to_the_normaliser(version: &dyn Version, device: &Device) {
-    let inputs = inputs_of(version, [1, 3, 3, 32, 32]);
-    for eps in ["0", "2"] {
-        let options = Options::parse(&[format!("eps={eps}")], version.info()).unwrap();
-        assert_inputs_right(version, device, &inputs, &options, eps);
-    }
-    let options = Options::parse(&["eps=-1"], version.info()).unwrap();
-    let error = run(version, device, &inputs, &options).unwrap_err().to_string();
-    assert_eq!(error, "--set eps: expected a number that is not negative, got -1");
+    assert_epsilon_is_added(version, device, &inputs_of(version, [1, 3, 3, 32, 32]));
 }
 
-/// A second launch is the second position: as a new run behind the state of the first.
 fn launches_go_on_with_the_state(version: &dyn Version, device: &Device) {
-    let mut inputs = inputs_of(version, [1, 2, 1, 32, 48]);
-    let mut prepared = version.prepare(device, &inputs, &Options::default()).unwrap();
-    for position in 0..3 {
-        prepared.launch().unwrap();
-        let expected = outputs_of(version, device, &inputs);
-        assert_eq!(prepared.outputs().unwrap(), expected, "position {position}");
-        inputs.insert("C0".to_owned(), expected["CN"].clone());
-        if let Some(n) = expected.get("nN") {
-            inputs.insert("n0".to_owned(), n.clone());
-        }
-    }
+    assert_launches_go_on(version, device, inputs_of(version, [1, 2, 1, 32, 48]));
 }
 
 /// The same bits as with a copy of its query and key for each head.
@@ -189,8 +172,5 @@ fn what_does_not_fit_is_refused(version: &dyn Version, device: &Device) {
 /// Bit for bit, in whatever order blocks and threads run.
 fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
     let inputs = inputs_of(version, [1, 4, 2, 80, 144]);
-    let before = outputs_of(version, device, &inputs);
-    for device in schedules(device) {
-        assert!(outputs_of(version, &device, &inputs) == before, "on {}", device.name());
-    }
+    assert_same_in_any_order(version, device, &inputs, &Options::default());
 }

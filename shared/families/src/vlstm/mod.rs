@@ -200,8 +200,11 @@ fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
 }
 
 /// The same and, in bf16, heads as wide as those of xLSTM's large models: of versions whose work grows with S, not with
-/// its square.
+/// its square. Of packed sequences it is the timed problem alone.
 pub fn wide_bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
+    if info.takes("cu_seqlens") {
+        return vec![info.timed(dtype)];
+    }
     let mut all = bench_shapes(info, dtype);
     if dtype == DType::BF16 {
         all.push(qkv::sizes([8, 16, 2048, 128, 256]));

@@ -99,6 +99,16 @@ pub fn packed_sizes([n, nh, t, dhqk, dhhv]: [usize; 5]) -> Dims {
     Dims::new([("N", n), ("NH", nh), ("T", t), ("DHQK", dhqk), ("DHHV", dhhv)])
 }
 
+/// Problems that a version takes: three of packed sequences, or of those of sequences of one length those whose keys it has room for.
+pub fn fitting_shapes(info: &Info, alike: &[[usize; 5]]) -> Vec<Dims> {
+    if info.takes("cu_seqlens") {
+        let packed = [[1, 1, 1, 16, 16], [3, 2, 130, 64, 64], [2, 1, 700, 128, 144]];
+        return packed.map(packed_sizes).to_vec();
+    }
+    let fitting = alike.iter().filter(|shape| shape[3] <= info.dims[3].max);
+    fitting.map(|&shape| qkv::sizes(shape)).collect()
+}
+
 /// B, NH, S, DHQK, DHHV of a checked problem's tensors: of packed sequences, those of the one that they make together.
 pub fn tensor_sizes(dims: &Dims) -> [usize; 5] {
     match packed_sequences(dims) {

@@ -4,10 +4,11 @@ use lab_device::{DType, Device};
 use lab_reference::vlstm::{Inputs, Sizes, forward};
 
 use super::step_problem::{no_state, sizes};
-use crate::checking::set;
+use crate::checking::{assert_same_in_any_order, set};
 use crate::qkv::checks::{dtype_of, ones, outputs_of};
+use crate::step_checks::{assert_epsilon_is_added, assert_launches_go_on, hand_on};
 use crate::step_state::state_dtype;
-use lab_harness::suite::{VersionCheck, check, schedules, without_checks};
+use lab_harness::suite::{VersionCheck, check, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{
     Options, Problem, Tensor, Tensors, Version, compare, distance, run, version_checks,
@@ -32,18 +33,8 @@ pub(super) static CHECKS: &[VersionCheck] = version_checks![
 
 type Shape = [usize; 4];
 
-/// The names of a state that comes out, and of the one that goes in.
-const STATE: [(&str, &str); 3] = [("CN", "C0"), ("nN", "n0"), ("mN", "m0")];
-
 fn inputs_of(version: &dyn Version, shape: Shape) -> Tensors {
     version.inputs(&Problem::new(sizes(shape), dtype_of(version)))
-}
-
-/// The state that a step has left becomes that of the next.
-fn hand_on(inputs: &mut Tensors, outputs: &Tensors) {
-    for (after, before) in STATE {
-        inputs.insert(before.to_owned(), outputs[after].clone());
-    }
 }
 
 #[track_caller]
@@ -105,7 +96,7 @@ fn steps_are_the_sequence(version: &dyn Version, device: &Device) {
             inputs.extend(state.clone());
             let out = run(version, device, &inputs, &Options::default()).unwrap();
             h.push(out["h"].values());
-            hand_on(&mut state, &out);
+            hand_on(version, &mut state, &out);
         }
         for head in 0..heads {
             let of = |name: &str, columns: usize| -> Vec<f64> {
@@ -128,20 +119,10 @@ fn steps_are_the_sequence(version: &dyn Version, device: &Device) {
     }
 }
 
-/// Three launches are three steps, the bits those of three runs that are each given what the one before has left;
-/// nothing but the state goes from one to the next.
 fn launches_go_on_with_the_state(version: &dyn Version, device: &Device) {
     for &dtype in version.info().dtypes {
-        let mut inputs = version.inputs(&Problem::new(sizes([2, 3, 48, 144]), dtype));
-        let mut prepared = version.prepare(device, &inputs, &Options::default()).unwrap();
-        for launch in 0..3 {
-            let alone = outputs_of(version, device, &inputs);
-            assert!(outputs_of(version, device, &inputs) == alone, "another run");
-            prepared.launch().unwrap();
-            assert!(prepared.outputs().unwrap() == alone, "launch {launch} in {dtype}");
-            prepared.poison_outputs().unwrap();
-            hand_on(&mut inputs, &alone);
-        }
+        let inputs = version.inputs(&Problem::new(sizes([2, 3, 48, 144]), dtype));
+        assert_launches_go_on(version, device, inputs);
     }
 }
 
@@ -228,19 +209,8 @@ fn a_closed_gate_reads_nothing(version: &dyn Version, device: &Device) {
     assert_eq!(outputs_of(version, device, &inputs), before);
 }
 
-/// h (n + ε) is the same for every ε, and the state knows nothing of it.
 fn epsilon_is_added_to_the_normaliser(version: &dyn Version, device: &Device) {
-    let inputs = inputs_of(version, [1, 3, 32, 32]);
-    for eps in ["0", "2"] {
-        let options = Options::parse(&[format!("eps={eps}")], version.info()).unwrap();
-        let out = run(version, device, &inputs, &options).unwrap();
-        for c in compare(version, &inputs, &out, &options, dtype_of(version)) {
-            assert!(c.passed(), "eps={eps}: {}", c.complaint());
-        }
-    }
-    let options = Options::parse(&["eps=-1"], version.info()).unwrap();
-    let error = run(version, device, &inputs, &options).unwrap_err().to_string();
-    assert_eq!(error, "--set eps: expected a number that is not negative, got -1");
+    assert_epsilon_is_added(version, device, &inputs_of(version, [1, 3, 32, 32]));
 }
 
 /// A NaN in any input of one head: in all of that head's h, but for one in v or C0, whose column it stays in.
@@ -294,10 +264,7 @@ fn heads_do_not_meet(version: &dyn Version, device: &Device) {
 /// Bit for bit, in whatever order blocks and threads run.
 fn any_schedule_gives_the_same_step(version: &dyn Version, device: &Device) {
     let inputs = inputs_of(version, [1, 3, 80, 144]);
-    let before = outputs_of(version, device, &inputs);
-    for device in schedules(device) {
-        assert!(outputs_of(version, &device, &inputs) == before, "on {}", device.name());
-    }
+    assert_same_in_any_order(version, device, &inputs, &Options::default());
 }
 
 /// Tensors that do not fit together are named, with what was expected.

@@ -265,17 +265,9 @@ fn check_same<M: Trained>(
         ("data and samples", digest.to_owned()),
     ];
     for (what, value) in own {
-        check_same_value(ranks, what, &value)?;
+        ranks.group().check_same(what, &value)?;
     }
     Ok(())
-}
-
-fn check_same_value(ranks: &Communicator, what: &str, value: &str) -> Result<(), Error> {
-    let all = ranks.group().exchange(what, value.as_bytes())?;
-    let Some(rank) = all.iter().position(|other| *other != all[0]) else { return Ok(()) };
-    let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&all[rank]).into_owned());
-    let reason = format!("{what}: expected {first}, as rank 0 has it, got {other}");
-    Err(lab_device::Error::Rank { rank, reason }.into())
 }
 
 /// The same of ranks that do not begin at the same step, or whose checkpoints are not of one training.
@@ -287,7 +279,7 @@ fn check_same_position(
     let Some(Ranks { communicator: ranks, .. }) = ranks else { return Ok(()) };
     let Position { epoch, step, .. } = position;
     let loss = last_loss.map_or(String::new(), |loss| format!(" behind a loss of {loss}"));
-    check_same_value(ranks, "position", &format!("epoch {epoch}, step {step}{loss}"))
+    Ok(ranks.group().check_same("position", &format!("epoch {epoch}, step {step}{loss}"))?)
 }
 
 impl<S: Step> std::fmt::Debug for Trainer<S> {
@@ -428,7 +420,8 @@ impl<S: Step + 'static> Trainer<S> {
         let mut phases = vec![("checksum of the data", begun.elapsed())];
         if let Some(ranks) = &ranks {
             check_same(&ranks.communicator, &model, &config, &digest)?;
-            check_same_value(&ranks.communicator, "sums and optimizer's state", &ranks.sharing())?;
+            let group = ranks.communicator.group();
+            group.check_same("sums and optimizer's state", &ranks.sharing())?;
         }
         let step =
             S::of_rank(device, &model, &config, data, starts.len(), parameters, ranks.as_ref())?;
