@@ -82,11 +82,24 @@ pub static ONCE: Step = Step {
     lanes: Some(8),
 };
 
+/// All that is read is asked for at once, and a thread has more of it.
+pub static RUNS: Step = Step {
+    info: Info {
+        name: "v2_runs",
+        parent: Some("v1_once"),
+        change: "a thread has a run of neighbouring rows, and nothing that it reads waits for anything else; lanes share out their sums",
+        ..ONCE.info
+    },
+    source: &kernels::V2_RUNS,
+    kernel: "gdn_step_runs",
+    lanes: Some(8),
+};
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "gdn_step",
     teaches: "one step of the delta rule: what is written depends on all that is read",
-    versions: &[&SIMPLE, &ONCE],
+    versions: &[&SIMPLE, &ONCE, &RUNS],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     ..Stage::EMPTY
@@ -99,8 +112,9 @@ impl Version for Step {
 
     fn preference(&self) -> Option<Preference> {
         Some(match self.info.name {
-            "v1_once" => Preference::new(10),
-            "v0_simple" => Preference::new(20).on_emulator(1),
+            "v2_runs" => Preference::new(10),
+            "v1_once" => Preference::new(20),
+            "v0_simple" => Preference::new(30).on_emulator(1),
             _ => return None,
         })
     }

@@ -1,7 +1,7 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use gdn_step::{ONCE, SIMPLE, STAGE};
+use gdn_step::{ONCE, RUNS, SIMPLE, STAGE};
 use lab_families::gdn::step::sizes;
 use lab_harness::suite::{assert_right, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks, version_tests};
@@ -10,6 +10,7 @@ version_tests! {
     STAGE:
     simple = SIMPLE,
     once = ONCE,
+    runs = RUNS,
 }
 
 stage_checks!(STAGE);

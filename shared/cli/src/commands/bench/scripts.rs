@@ -18,7 +18,7 @@ pub(super) use self::process::{Ready, Theirs};
 const SCRIPTS: [(&str, &[&str]); 10] = [
     ("attention.py", &["attention", "attention_fwbw"]),
     ("attention_step.py", &["attention_step"]),
-    ("gdn.py", &["gdn_fw", "gdn_fwbw", "gdn_step"]),
+    ("gdn.py", &["gdn_fw", "gdn_fwbw", "gdn_step", "linear_step", "sigmoid_step"]),
     (
         "linear.py",
         &[
