@@ -4,9 +4,10 @@ use lab_device::{DType, Device, DeviceKind};
 
 use super::{CAUSAL, packed_sizes};
 use crate::checking::{
-    Sequence, assert_same_in_any_order_and_launch, with_ends_that_do_not_rise, with_nan_around,
+    assert_ends_are_refused, assert_neighbours_do_not_matter, assert_refused_with,
+    assert_same_in_any_order_and_launch, with_ends_that_do_not_rise,
 };
-use crate::packed::{alone, cu_seqlens, sequences_of};
+use crate::packed::cu_seqlens;
 use crate::qkv::checks::dtype_of;
 use lab_harness::suite::{VersionCheck, without_checks};
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
@@ -90,34 +91,10 @@ fn large_problems(version: &dyn Version, device: &Device) {
     }
 }
 
-/// What a sequence gives alone it gives, to the bit, beside neighbours that are NaN in every element. Of the sequences every second
-/// one is asked at once: what reaches beyond a neighbour has read that one, too.
 fn neighbours_do_not_matter(version: &dyn Version, device: &Device) {
-    let lengths = [70, 1, 0, 64, 33, 195];
     for (causal, sizes) in [("yes", [2, 1, 80]), ("no", [1, 1, 144])] {
-        let options = options(version, causal);
-        let all = inputs_of(version, &lengths, sizes, dtype_of(version));
-        let sequences: Vec<Sequence> = sequences_of(&all)
-            .into_iter()
-            .enumerate()
-            .filter(|(_, [from, to])| from < to)
-            .collect();
-        for first in [0, 1] {
-            let asked: Vec<Sequence> = sequences.iter().copied().skip(first).step_by(2).collect();
-            let outputs = run(version, device, &with_nan_around(&all, &asked), &options).unwrap();
-            for (n, [from, to]) in asked {
-                let mut own = alone(&all, n);
-                own.insert("cu_seqlens".into(), cu_seqlens(&[to - from]));
-                let expected = run(version, device, &own, &options).unwrap();
-                let mut beside = outputs.clone();
-                beside.insert("cu_seqlens".into(), all["cu_seqlens"].clone());
-                let beside = alone(&beside, n);
-                for (name, expected) in expected {
-                    let what = format!("{name} of sequence {n}, causal={causal}");
-                    assert_eq!(beside[&name].values(), expected.values(), "{what}");
-                }
-            }
-        }
+        let all = inputs_of(version, &[70, 1, 0, 64, 33, 195], sizes, dtype_of(version));
+        assert_neighbours_do_not_matter(version, device, &all, &options(version, causal));
     }
 }
 
@@ -130,36 +107,16 @@ fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
 /// Ends of another type or number, more than one batch, heads that no group has.
 fn sequences_that_do_not_fit_are_refused(version: &dyn Version, device: &Device) {
     let fitting = inputs_of(version, &[5, 4], [3, 3, 16], dtype_of(version));
-    let said = |name: &str, tensor: Option<Tensor>| {
-        let mut inputs = fitting.clone();
-        match tensor {
-            Some(tensor) => inputs.insert(name.to_owned(), tensor),
-            None => inputs.remove(name),
-        };
-        run(version, device, &inputs, &Options::default()).unwrap_err().to_string()
-    };
-    let ends = |dtype, count: usize| Some(Tensor::rounded(dtype, &[count], &vec![0.0; count]));
+    assert_ends_are_refused(version, device, &fitting);
     let of_shape = |shape: &[usize]| {
         let size = shape.iter().product();
         Some(Tensor::rounded(dtype_of(version), shape, &vec![0.5; size]))
     };
-    for (error, expected) in [
-        (said("cu_seqlens", None), "tensor 'cu_seqlens': expected a tensor [\"N+1\"], got"),
-        (
-            said("cu_seqlens", ends(DType::F32, 3)),
-            "tensor 'cu_seqlens': expected i32 in runs of every type, got f32",
-        ),
-        (
-            said("cu_seqlens", ends(DType::I32, 1)),
-            "tensor 'cu_seqlens': expected dimension N: expected 1 to 65535, got 0, got i32 [1]",
-        ),
-        (said("k", of_shape(&[1, 3, 8, 16])), "tensor 'k': expected T=9 as 'q'"),
-        (
-            said("q", of_shape(&[2, 3, 9, 16])),
-            "tensor 'q': expected shape [\"1\", \"NH\", \"T\", \"D\"]",
-        ),
+    for (name, tensor, expected) in [
+        ("k", of_shape(&[1, 3, 8, 16]), "T=9 as 'q'"),
+        ("q", of_shape(&[2, 3, 9, 16]), "shape [\"1\", \"NH\", \"T\", \"D\"]"),
     ] {
-        assert!(error.starts_with(expected), "{error}");
+        assert_refused_with(version, device, &fitting, (name, tensor, expected));
     }
     let mut inputs = fitting.clone();
     for name in ["k", "v"] {

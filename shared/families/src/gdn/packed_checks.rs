@@ -5,7 +5,8 @@ use lab_device::{DType, Device};
 use super::checks::{set_state_of, set_weights, takes_weights};
 use super::packed::packed_sizes;
 use crate::checking::{
-    Sequence, assert_inputs_right, options, set, with_ends_that_do_not_rise, with_nan_around,
+    assert_ends_are_refused, assert_inputs_right, assert_neighbours_do_not_matter,
+    assert_refused_with, options, outputs_of_sequence, set, with_ends_that_do_not_rise,
 };
 use crate::packed::{alone, cu_seqlens, sequences_of};
 use crate::qkv::checks::dtype_of;
@@ -82,22 +83,6 @@ fn gradients_of_lengths_around_borders(version: &dyn Version, device: &Device) {
     }
 }
 
-/// Outputs of the n-th of packed sequences, as those of one alone.
-fn outputs_of(outputs: &Tensors, ends: &Tensor, n: usize) -> Tensors {
-    let own = |(name, tensor): (&String, &Tensor)| {
-        let like = match name.as_str() {
-            "CN" => "C0",
-            "dC0" => "dCN",
-            other => other,
-        };
-        let one =
-            [(like.to_owned(), tensor.clone()), ("cu_seqlens".to_owned(), ends.clone())].into();
-        (name.clone(), alone(&one, n).remove(like).expect("inserted"))
-    };
-    outputs.iter().map(own).collect()
-}
-
-/// A sequence's outputs have the same bits when all others are NaN, their states too, and when it is alone.
 fn neighbours_do_not_matter(version: &dyn Version, device: &Device) {
     let mut all = inputs_of(version, &[5, 40, 0, 70, 64, 3], [32, 48], dtype_of(version));
     set_states(&mut all, "C0", 1.7);
@@ -106,20 +91,7 @@ fn neighbours_do_not_matter(version: &dyn Version, device: &Device) {
         set_states(&mut all, "dCN", 1.3);
         asked.push("state_grad=yes");
     }
-    let options = options(version, &asked);
-    let sequences: Vec<Sequence> = sequences_of(&all).into_iter().enumerate().collect();
-    for first in [0, 1] {
-        let asked: Vec<Sequence> = sequences.iter().copied().skip(first).step_by(2).collect();
-        let outputs = run(version, device, &with_nan_around(&all, &asked), &options).unwrap();
-        for (n, [from, to]) in asked.into_iter().filter(|(_, [from, to])| from < to) {
-            let mut own = alone(&all, n);
-            own.insert("cu_seqlens".into(), cu_seqlens(&[to - from]));
-            let expected = run(version, device, &own, &options).unwrap();
-            for (name, got) in outputs_of(&outputs, &all["cu_seqlens"], n) {
-                assert_eq!(got.values(), expected[&name].values(), "{name} of sequence {n}");
-            }
-        }
-    }
+    assert_neighbours_do_not_matter(version, device, &all, &options(version, &asked));
 }
 
 /// Each of packed sequences has the bits that this version has of it alone.
@@ -145,7 +117,7 @@ pub fn packed_sequences_are_each_alone(
                 continue;
             }
             let expected = run(of_one, device, &alone(&all, n), &options(of_one, &asked)).unwrap();
-            for (name, got) in outputs_of(&outputs, &all["cu_seqlens"], n) {
+            for (name, got) in outputs_of_sequence(&outputs, &all["cu_seqlens"], n) {
                 let what = format!("{dtype}: {name} of sequence {n}");
                 assert_eq!(got.values(), expected[&name].values(), "{what}");
             }
@@ -168,37 +140,19 @@ fn the_first_gate_of_each_keeps_nothing(version: &dyn Version, device: &Device) 
 fn sequences_that_do_not_fit_are_refused(version: &dyn Version, device: &Device) {
     let mut fitting = inputs_of(version, &[5, 4], [16, 16], dtype_of(version));
     set_states(&mut fitting, "C0", 1.7);
-    let said = |name: &str, tensor: Option<Tensor>| {
-        let mut inputs = fitting.clone();
-        match tensor {
-            Some(tensor) => inputs.insert(name.to_owned(), tensor),
-            None => inputs.remove(name),
-        };
-        run(version, device, &inputs, &Options::default()).unwrap_err().to_string()
-    };
+    assert_ends_are_refused(version, device, &fitting);
     let zeros = |dtype, shape: &[usize]| {
         Some(Tensor::rounded(dtype, shape, &vec![0.0; shape.iter().product()]))
     };
-    for (error, expected) in [
-        (said("cu_seqlens", None), "tensor 'cu_seqlens': expected a tensor [\"N+1\"], got"),
+    for (name, tensor, expected) in [
+        ("C0", zeros(DType::F32, &[3, 2, 16, 16]), "N=2 as 'cu_seqlens', got f32 [3, 2, 16, 16]"),
         (
-            said("cu_seqlens", zeros(DType::F32, &[3])),
-            "tensor 'cu_seqlens': expected i32 in runs of every type, got f32",
-        ),
-        (
-            said("cu_seqlens", zeros(DType::I32, &[1])),
-            "tensor 'cu_seqlens': expected dimension N: expected 1 to 65535, got 0, got i32 [1]",
-        ),
-        (
-            said("C0", zeros(DType::F32, &[3, 2, 16, 16])),
-            "tensor 'C0': expected N=2 as 'cu_seqlens', got f32 [3, 2, 16, 16]",
-        ),
-        (
-            said("v", zeros(dtype_of(version), &[2, 2, 9, 16])),
-            "tensor 'v': expected shape [\"1\", \"NH\", \"T\", \"DHHV\"], got",
+            "v",
+            zeros(dtype_of(version), &[2, 2, 9, 16]),
+            "shape [\"1\", \"NH\", \"T\", \"DHHV\"], got",
         ),
     ] {
-        assert!(error.starts_with(expected), "{error}");
+        assert_refused_with(version, device, &fitting, (name, tensor, expected));
     }
 }
 

@@ -4,8 +4,11 @@ use lab_device::{DType, Device};
 
 use super::f16_checks::{small_input_gates_of_packed_f16, takes_f16};
 use super::packed_sizes;
-use crate::checking::{Sequence, with_ends_that_do_not_rise, with_nan_around};
-use crate::packed::{alone, cu_seqlens, sequences_of};
+use crate::checking::{
+    assert_ends_are_refused, assert_neighbours_do_not_matter, assert_refused_with,
+    with_ends_that_do_not_rise, with_last_state,
+};
+use crate::packed::cu_seqlens;
 use lab_harness::suite::VersionCheck;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
@@ -109,71 +112,22 @@ fn inputs_without_states(mut inputs: Tensors) -> Tensors {
     inputs
 }
 
-/// What a sequence gives alone it gives, to the bit, beside neighbours that are NaN in every element. Of the sequences every second
-/// one is asked at once: what reaches beyond a neighbour has read that one, too.
 fn neighbours_do_not_matter(version: &dyn Version, device: &Device) {
     let dtype = version.info().dtypes[0];
-    let options = Options::parse(&["last_state=yes"], version.info()).unwrap();
-    let lengths = [70, 1, 0, 64, 33, 129];
-    let all = with_states(inputs_of(version, &lengths, [16, 80], dtype), 0.3);
-    let sequences: Vec<Sequence> =
-        sequences_of(&all).into_iter().enumerate().filter(|(_, [from, to])| from < to).collect();
-    for first in [0, 1] {
-        let asked: Vec<Sequence> = sequences.iter().copied().skip(first).step_by(2).collect();
-        let outputs = run(version, device, &with_nan_around(&all, &asked), &options).unwrap();
-        for (n, [from, to]) in asked {
-            let mut own = alone(&all, n);
-            own.insert("cu_seqlens".into(), cu_seqlens(&[to - from]));
-            let expected = run(version, device, &own, &options).unwrap();
-            for (name, tensor) in &outputs {
-                let mut as_inputs: Tensors =
-                    [("cu_seqlens".to_owned(), all["cu_seqlens"].clone())].into();
-                let like = match name.as_str() {
-                    "CN" => "C0",
-                    "nN" => "n0",
-                    "mN" => "m0",
-                    other => other,
-                };
-                as_inputs.insert(like.to_owned(), tensor.clone());
-                let got = &alone(&as_inputs, n)[like];
-                assert_eq!(got.values(), expected[name].values(), "{name} of sequence {n}");
-            }
-        }
-    }
+    let all = with_states(inputs_of(version, &[70, 1, 0, 64, 33, 129], [16, 80], dtype), 0.3);
+    assert_neighbours_do_not_matter(version, device, &all, &with_last_state(version));
 }
 
 /// Ends of another type or number, more than one batch.
 fn sequences_that_do_not_fit_are_refused(version: &dyn Version, device: &Device) {
     let fitting = with_states(inputs_of(version, &[5, 4], [16, 16], version.info().dtypes[0]), 0.0);
-    let said = |name: &str, tensor: Option<Tensor>| {
-        let mut inputs = fitting.clone();
-        match tensor {
-            Some(tensor) => inputs.insert(name.to_owned(), tensor),
-            None => inputs.remove(name),
-        };
-        run(version, device, &inputs, &Options::default()).unwrap_err().to_string()
-    };
-    let ends = |dtype, count: usize| Some(Tensor::rounded(dtype, &[count], &vec![0.0; count]));
-    for (error, expected) in [
-        (said("cu_seqlens", None), "tensor 'cu_seqlens': expected a tensor [\"N+1\"], got"),
-        (
-            said("cu_seqlens", ends(DType::F32, 3)),
-            "tensor 'cu_seqlens': expected i32 in runs of every type, got f32",
-        ),
-        (
-            said("cu_seqlens", ends(DType::I32, 1)),
-            "tensor 'cu_seqlens': expected dimension N: expected 1 to 65535, got 0, got i32 [1]",
-        ),
-        (
-            said("C0", Some(numbers(&[3, 2, 16, 16], |_| 0.0))),
-            "tensor 'C0': expected N=2 as 'cu_seqlens', got f32 [3, 2, 16, 16]",
-        ),
-        (
-            said("i", Some(numbers(&[2, 2, 9], |_| 0.0))),
-            "tensor 'i': expected shape [\"1\", \"NH\", \"T\"], got f32 [2, 2, 9]",
-        ),
+    assert_ends_are_refused(version, device, &fitting);
+    for (name, shape, expected) in [
+        ("C0", &[3, 2, 16, 16][..], "N=2 as 'cu_seqlens', got f32 [3, 2, 16, 16]"),
+        ("i", &[2, 2, 9], "shape [\"1\", \"NH\", \"T\"], got f32 [2, 2, 9]"),
     ] {
-        assert!(error.starts_with(expected), "{error}");
+        let tensor = Some(numbers(shape, |_| 0.0));
+        assert_refused_with(version, device, &fitting, (name, tensor, expected));
     }
 }
 

@@ -3,7 +3,7 @@
 use lab_device::{DType, Device};
 
 use super::asserts::{assert_rows_under, with_gates};
-use crate::checking::{part, with_last_state};
+use crate::checking::{assert_refused_with, part, with_last_state};
 use crate::qkv::checks::{inputs_of, ones, outputs_of};
 use crate::qkv::sizes;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run};
@@ -252,13 +252,7 @@ pub(super) fn states_that_do_not_fit_are_refused(version: &dyn Version, device: 
         ("m0", None, format!("a tensor [\"B\", \"NH\"], {part}, got a file with")),
     ];
     for (name, tensor, said) in wrong {
-        let mut inputs = fitting.clone();
-        match tensor {
-            Some(tensor) => inputs.insert(name.to_owned(), tensor),
-            None => inputs.remove(name),
-        };
-        let error = run(version, device, &inputs, &Options::default()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("tensor '{name}': expected {said}")), "{error}");
+        assert_refused_with(version, device, &fitting, (name, tensor, &said));
     }
 }
 

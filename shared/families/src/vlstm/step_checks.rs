@@ -4,7 +4,7 @@ use lab_device::{DType, Device};
 use lab_reference::vlstm::{Inputs, Sizes, forward};
 
 use super::step_problem::{no_state, sizes};
-use crate::checking::{assert_same_in_any_order, set};
+use crate::checking::{assert_refused_with, assert_same_in_any_order, set};
 use crate::qkv::checks::{dtype_of, ones, outputs_of};
 use crate::step_checks::{assert_epsilon_is_added, assert_launches_go_on, hand_on};
 use crate::step_state::state_dtype;
@@ -292,16 +292,10 @@ fn shapes_that_do_not_fit_are_refused(version: &dyn Version, device: &Device) {
         ("m0", f16(&[1, 2]), "f32 in runs of every type, got f16".into()),
     ];
     for (name, tensor, said) in wrong {
-        let mut inputs = fitting.clone();
-        inputs.insert(name.to_owned(), tensor);
-        let error = run(version, device, &inputs, &Options::default()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("tensor '{name}': expected {said}")), "{error}");
+        assert_refused_with(version, device, &fitting, (name, Some(tensor), &said));
     }
     for name in fitting.keys() {
-        let mut inputs = fitting.clone();
-        inputs.remove(name);
-        let error = run(version, device, &inputs, &Options::default()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("tensor '{name}': expected a tensor")), "{error}");
+        assert_refused_with(version, device, &fitting, (name, None, "a tensor"));
     }
     let options = Options::parse(&["state=bf16"], version.info()).unwrap();
     let error = run(version, device, &fitting, &options).unwrap_err().to_string();
