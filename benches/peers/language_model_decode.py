@@ -114,6 +114,7 @@ def prompt(model, positions):
     """A prompt of one sequence, to the logits of its last token."""
     from mlstm_kernels.torch.chunkwise.triton_xl_chunk import mlstm_chunkwise__xl_chunk as chunks
 
+    @torch.compiler.disable  # its kernels are not what a compiler of PyTorch's may compile once more: it crashes
     def mix(q, k, v, i, f):
         q, k, v = (t.transpose(0, 1)[None].contiguous() for t in (q, k, v))
         i, f = (t.T[None].to(q.dtype).contiguous() for t in (i, f))
