@@ -105,6 +105,18 @@ fn main() {
             products.chain(rows).collect::<Vec<_>>()
         })
         .collect();
+    // The same of bytes that products make.
+    let units: Vec<_> = ["__half", "__nv_bfloat16"]
+        .iter()
+        .flat_map(|t| {
+            let low = ["8, 2, 6, 2", "16, 2, 5, 2", "32, 2, 4, 2", "64, 2, 6, 1"];
+            let high = ["8, 3, 8, 1", "16, 3, 7, 1", "32, 3, 6, 1", "64, 3, 5, 1"];
+            let products =
+                low.into_iter().chain(high).map(|tiling| format!("few_rows_units<{t}, {tiling}>"));
+            let rows = ["NONE", "RMS", "HEADS"].map(|norm| format!("rows_as_units<{t}, {norm}>"));
+            products.chain(rows).collect::<Vec<_>>()
+        })
+        .collect();
     let to = ["float", "__half", "__nv_bfloat16"].map(|t| format!("dequantize<{t}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &naive)
@@ -133,5 +145,7 @@ fn main() {
         .kernel("kernels/v10_dots.cu", &dots)
         .needs("sm_80")
         .spills(32) // of places
+        .kernel("kernels/v11_units.cu", &units)
+        .needs("sm_90a")
         .build();
 }

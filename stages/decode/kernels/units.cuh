@@ -15,17 +15,23 @@ struct Larger {
 // The nearest whole number of one below 2²²: the last digits of 1.5 · 2²³ and it. No conversion, which has a sixteenth of the throughput.
 __device__ __forceinline__ int nearest(float v) { return __float_as_int(v + 12582912.0f) - 0x4b400000; }
 
-// Eight numbers, each by the inverse of the largest, to both planes.
+// N numbers, each by the inverse of the largest: their upper and their lower bytes, four a word.
+template <int N>
+__device__ __forceinline__ void split_units(unsigned (&high)[N / 4], unsigned (&low)[N / 4], const float (&v)[N], float inverse) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        int units = nearest(v[i] * inverse * MOST_UNITS), upper = (units + 128) >> 8;
+        high[i / 4] = (i % 4 ? high[i / 4] : 0) | (upper & 0xff) << i % 4 * 8;
+        low[i / 4] = (i % 4 ? low[i / 4] : 0) | (units & 0xff) << i % 4 * 8;
+    }
+}
+
+// Eight of them to both planes.
 template <class T>
 __device__ __forceinline__ void store_units(signed char* high, signed char* low, const Pack<T>& v, float inverse) {
     static_assert(Pack<T>::N == 8, "two words of bytes a pack: of halves");
-    unsigned of_high[2] = {}, of_low[2] = {};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        int units = nearest(v.v[i] * inverse * MOST_UNITS), upper = (units + 128) >> 8;
-        of_high[i / 4] |= (upper & 0xff) << i % 4 * 8;
-        of_low[i / 4] |= (units & 0xff) << i % 4 * 8;
-    }
+    unsigned of_high[2], of_low[2];
+    split_units<8>(of_high, of_low, v.v, inverse);
     *reinterpret_cast<uint2*>(high) = {of_high[0], of_high[1]};
     *reinterpret_cast<uint2*>(low) = {of_low[0], of_low[1]};
 }

@@ -13,12 +13,12 @@
 // y: R x N, in parts (cell_of); the columns from p4 on may be gates. K is a multiple of 16, at most 131,056, so
 // that sums fit 32 bits; R at most ROWS.
 #include "ahead.cuh"
+#include "byte_step.cuh"
 #include "lab/ptx/compute_here.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/named_barrier.cuh"
 #include "normed_rows.cuh"
 #include "units.cuh"
-#include "wgmma_rows.cuh"
 
 using namespace lab;
 
@@ -40,28 +40,8 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     if (threadIdx.x == 0) quantum[r] = unit;
 }
 
-// A step whose columns of x are two planes of bytes, 128 columns of each.
-template <class T, int ROWS, int GROUPS> struct ByteStep : Step<T, signed char, ROWS, GROUPS> {
-    using Base = Step<T, signed char, ROWS, GROUPS>;
-    using Base::place;
-
-    // sum = or += the products of this warpgroup's rows of W, those of the upper bytes and behind them those of the lower: one group
-    // of wgmma, which goes on.
-    __device__ __forceinline__ void multiply(int (&sum)[ROWS], bool adds) const {
-        const unsigned char* rows = place + threadIdx.x / 128 * 64 * SPAN;
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < SPAN; k += 32)
-            wgmma_bytes<2 * ROWS>(sum, advance(k_major<SPAN>(rows, 8 * SPAN), k),
-                                  advance(k_major<SPAN>(place + Base::OF_WEIGHTS, 8 * SPAN), k), adds || k > 0);
-        wgmma_commit();
-    }
-};
-
 template <class T, int ROWS, int GROUPS, int PLACES, int BLOCKS>
-constexpr int few_rows_bytes_shared = PLACES * ByteStep<T, ROWS, GROUPS>::BYTES > TileSums<ROWS, GROUPS>::BYTES
-                                          ? PLACES * ByteStep<T, ROWS, GROUPS>::BYTES
-                                          : TileSums<ROWS, GROUPS>::BYTES;
+constexpr int few_rows_bytes_shared = byte_places<T, ROWS, GROUPS, PLACES>;
 
 // ANCHOR: bytes_of_both
 template <class T, int ROWS, int GROUPS, int PLACES, int BLOCKS>

@@ -166,6 +166,24 @@ template <int ROWS, int GROUPS> struct TileSums {
         return sum;
     }
 
+    // Four neighbouring cells of y, row r, columns n to n + 3, which are i to i + 3 of the tile.
+    template <class W, class T>
+    __device__ __forceinline__ void cells(float (&cell)[4], const Factors<W, ROWS, GROUPS>& factors, const T* residual, int gated, int r, int i,
+                                          int n, int N) const {
+        // What comes from far is asked for before the sums of other blocks.
+        float add[4] = {};
+        if (residual) load_four(add, residual + 1ll * r * N + n, N - n);
+        float4 first = all(r, i), second = gated ? all(r, i + M / 2) : float4{};
+        float up[4] = {second.x, second.y, second.z, second.w};
+        cell[0] = first.x, cell[1] = first.y, cell[2] = first.z, cell[3] = first.w;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            cell[c] *= factors.at(r, i + c);
+            if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * factors.at(r, i + M / 2 + c);
+            cell[c] += add[c];
+        }
+    }
+
     // This block's share of the tile's cells of y, four neighbours a thread.
     template <class W, class T>
     __device__ __forceinline__ void end(const Columns<T>& to, const Factors<W, ROWS, GROUPS>& factors, const T* residual, int gated) const {
@@ -175,17 +193,8 @@ template <int ROWS, int GROUPS> struct TileSums {
         for (int e = stand.part * THREADS + threadIdx.x; e < to.R * wide / 4; e += stand.parts * THREADS) {
             int r = gated ? e / (M / 8) : e / (M / 4), i = (gated ? e % (M / 8) : e % (M / 4)) * 4, n = stand.tile * wide + i;
             if (n >= to.N) continue;
-            // What comes from far is asked for before the sums of other blocks.
-            float add[4] = {};
-            if (residual) load_four(add, residual + 1ll * r * to.N + n, to.N - n);
-            float4 first = all(r, i), second = gated ? all(r, i + M / 2) : float4{};
-            float cell[4] = {first.x, first.y, first.z, first.w}, up[4] = {second.x, second.y, second.z, second.w};
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
-                cell[c] *= factors.at(r, i + c);
-                if (gated) cell[c] *= quick_sigmoid(cell[c]) * up[c] * factors.at(r, i + M / 2 + c);
-                cell[c] += add[c];
-            }
+            float cell[4];
+            cells(cell, factors, residual, gated, r, i, n, to.N);
             to.store_four(r, n, cell);
         }
     }

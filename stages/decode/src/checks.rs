@@ -8,8 +8,8 @@ use lab_reference::matmul::matmul;
 
 use crate::few_rows::{FewRows, GateColumns, Heads, Norm, Way};
 use crate::{
-    BYTES, COLUMNS, DOTS, Dequantize, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, WGMMA,
-    WGMMA_INT8, quantize_rows,
+    BYTES, Before, COLUMNS, DOTS, Dequantize, MMA, MMA_INT8, PERSISTENT, RING, SPLIT, STAGE, UNITS,
+    WGMMA, WGMMA_INT8, quantize_rows,
 };
 
 pub(crate) static CHECKS: &[Check] = &[
@@ -24,6 +24,7 @@ pub(crate) static CHECKS: &[Check] = &[
     Check::new("heads_are_normed_on_the_way", heads_are_normed_on_the_way),
     Check::new("long_rows_leave_room_for_sums", long_rows_leave_room_for_sums),
     Check::new("gates_are_columns_of_the_product", gates_are_columns_of_the_product),
+    Check::new("products_make_bytes_for_the_next", products_make_bytes_for_the_next),
     Check::new("nan_stays_in_its_row", nan_stays_in_its_row),
     Check::new("what_does_not_fit_is_refused_by_name", what_does_not_fit_is_refused_by_name),
 ];
@@ -107,6 +108,7 @@ fn ways(device: &Device) -> Vec<(Way, DType, bool)> {
         if Way::Bytes.source().runs_on(&device.facts().arch) {
             all.extend([DType::BF16, DType::F16].map(|dtype| (Way::Bytes, dtype, true)));
             all.extend([DType::BF16, DType::F16].map(|dtype| (Way::Dots, dtype, true)));
+            all.extend([DType::BF16, DType::F16].map(|dtype| (Way::Units, dtype, true)));
         }
     }
     all
@@ -429,16 +431,139 @@ fn gates_are_columns_of_the_product(device: &Device) {
         };
         let expected: Vec<f64> = (0..2 * rows * heads).map(cell).collect();
         // By Bytes each number of x is off by half of 1 / 32512 of the largest at most, four times the others: of random signs.
-        let bound = if [Some(Way::Bytes), Some(Way::Dots)].contains(&way) { 4e-5 } else { 4e-6 };
+        let bound = if way.is_some_and(|way| [Way::Bytes, Way::Dots, Way::Units].contains(&way)) {
+            4e-5
+        } else {
+            4e-6
+        };
         assert_close(&format!("{way:?}"), &found, &expected, bound);
+    }
+}
+
+/// Of two products one behind the other: with a norm between them, and SwiGLU. Tiles of 128 rows and of 192; stretches that end within a
+/// step; with fewer rows the same bits.
+fn products_make_bytes_for_the_next(device: &Device) {
+    if !Way::Units.source().runs_on(&device.facts().arch) {
+        return;
+    }
+    let dtype = DType::BF16;
+    for ([rows, k, n, m], gated) in [
+        ([5, 64, 400, 72], false),
+        ([40, 160, 3072, 208], false),
+        ([9, 96, 304, 40], true),
+        ([33, 48, 2064, 24], true),
+    ] {
+        let both = if gated { 2 * n } else { n };
+        let (mut inputs, first) = operands(dtype, true, [rows, both, k]);
+        let (others, second) = operands(dtype, true, [rows, m, n]);
+        let of = problem(dtype, [rows, n, m]);
+        for name in ["weight", "scale"] {
+            inputs.insert(format!("{name}.2"), others[name].clone());
+        }
+        inputs.insert("norm".into(), of.normal_around(1.0, dtype, 5, &[n]));
+        inputs.insert("residual".into(), of.normal(6, &[rows, n]));
+        let run = |rows: usize, inputs: &Tensors| {
+            let mut plan = Plan::new(device);
+            let x = plan.input("x", dtype, &[rows, k]);
+            let weight = plan.input("weight", DType::I8, &[both, k]);
+            let scale = Some(plan.input("scale", DType::F32, &[both]));
+            let residual = plan.input("residual", dtype, &[rows, n]);
+            let weight_of_norm = plan.input("norm", dtype, &[n]);
+            let following = plan.input("weight.2", DType::I8, &[m, n]);
+            let of_following = Some(plan.input("scale.2", DType::F32, &[m]));
+            let y = Some(plan.output("y", dtype, &[rows, m]));
+            let added = (!gated).then_some(residual);
+            let (way, parts, norm, gates) = (Some(Way::Units), &[][..], None, None);
+            let made = FewRows {
+                dtype,
+                rows,
+                n,
+                k,
+                x,
+                weight,
+                scale,
+                norm,
+                gates,
+                added,
+                gated,
+                parts,
+                y: None,
+                way,
+            };
+            let x = made.add(&mut plan).unwrap();
+            let before = Before::of_last(&plan, &FewRows { y: Some(x), ..made }).unwrap();
+            let launches = plan.len();
+            let norm = (!gated).then_some(Norm { weight: weight_of_norm, eps: 1e-3, heads: None });
+            FewRows {
+                n: m,
+                k: n,
+                x,
+                weight: following,
+                scale: of_following,
+                norm,
+                added: None,
+                gated: false,
+                y,
+                ..made
+            }
+            .add_behind(&mut plan, &before)
+            .unwrap();
+            assert_eq!(plan.len(), launches + 1, "no launch makes bytes");
+            run_plan(plan, inputs)
+        };
+        let y = run(rows, &inputs);
+        let all = exact(&inputs["x"], &first, both);
+        let (residual, norm) = (inputs["residual"].values(), inputs["norm"].values());
+        let z: Vec<f64> = (0..rows * n)
+            .map(|e| {
+                let gate = all[e / n * both + e % n];
+                match gated {
+                    true => gate / (1.0 + (-gate).exp()) * all[e / n * both + n + e % n],
+                    false => gate + residual[e],
+                }
+            })
+            .collect();
+        let mut z = Tensor::rounded(dtype, &[rows, n], &z);
+        if !gated {
+            let normed: Vec<f64> = z
+                .values()
+                .chunks(n)
+                .flat_map(|row| {
+                    let mean = row.iter().map(|z| z * z).sum::<f64>() / n as f64;
+                    let rstd = 1.0 / (mean + 1e-3).sqrt();
+                    row.iter().zip(&norm).map(|(z, w)| z * rstd * w).collect::<Vec<_>>()
+                })
+                .collect();
+            z = Tensor::new(&[rows, n], &normed);
+        }
+        let expected = exact(&z, &second, m);
+        assert_close(&format!("{rows} {n} {gated}"), &y.values(), &expected, 1.5 * rounding(dtype));
+        let few = rows / 2;
+        let mut of_few = inputs.clone();
+        for (name, columns) in [("x", k), ("residual", n)] {
+            let bytes = inputs[name].bytes[..few * columns * dtype.size()].to_vec();
+            of_few.insert(name.into(), Tensor { dtype, shape: vec![few, columns], bytes });
+        }
+        let fewer = run(few, &of_few);
+        assert!(fewer.bytes == y.bytes[..fewer.bytes.len()], "{few} of {rows} rows");
     }
 }
 
 /// Rows of a tile that are not there, and columns past the end, add nothing to others, whatever they hold.
 fn nan_stays_in_its_row(device: &Device) {
-    for version in
-        [&MMA, &MMA_INT8, &PERSISTENT, &SPLIT, &COLUMNS, &RING, &DOTS, &WGMMA, &WGMMA_INT8, &BYTES]
-    {
+    for version in [
+        &MMA,
+        &MMA_INT8,
+        &PERSISTENT,
+        &SPLIT,
+        &COLUMNS,
+        &RING,
+        &DOTS,
+        &WGMMA,
+        &WGMMA_INT8,
+        &BYTES,
+        &UNITS,
+    ] {
         let info = lab_harness::Version::info(version);
         if !lab_harness::Version::sources(version).iter().all(|s| s.runs_on(&device.facts().arch)) {
             continue;

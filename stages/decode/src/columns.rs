@@ -5,6 +5,7 @@ use lab_harness::plan::{Scope, Slot};
 use lab_harness::{Error, Plan, arguments, named};
 
 use crate::few_rows::{FewRows, Norm, Way};
+use crate::units::Maker;
 
 /// How a kernel is instantiated.
 #[derive(Clone, Copy)]
@@ -135,17 +136,19 @@ const LARGE_STATE: usize = 16 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     /// Its step of the plan.
-    step: usize,
+    pub(crate) step: usize,
     /// Of its W.
     int8: bool,
     /// Whether it asks for weights, too.
     asks_weights: bool,
     /// Of the state that the launch behind it reads.
     state_bytes: usize,
+    /// What it can write as bytes for the next product.
+    pub(crate) maker: Option<Maker>,
 }
 
 impl Before {
-    /// The product that was added last, if it can.
+    /// The product that was added last, with its y, if it can.
     pub fn of_last(plan: &Plan, product: &FewRows<'_>) -> Option<Self> {
         let FewRows { dtype, rows, k, .. } = *product;
         let int8 = product.scale.is_some();
@@ -153,9 +156,10 @@ impl Before {
         let way = product.way.unwrap_or_else(usual);
         // By TMA the next product's blocks ask for their first weights themselves, while they wait for x: asked for before, they only hold up
         // what this product waits for.
-        let asks_weights = ![Way::Wgmma, Way::Bytes].contains(&way);
+        let asks_weights = ![Way::Wgmma, Way::Bytes, Way::Units].contains(&way);
         let step = plan.len() - 1;
-        way.asks_ahead().then_some(Self { step, int8, asks_weights, state_bytes: 0 })
+        let maker = product.maker(plan.device(), way);
+        way.asks_ahead().then_some(Self { step, int8, asks_weights, state_bytes: 0, maker })
     }
 
     fn share(&self, plan: &Plan, bytes: usize) -> usize {

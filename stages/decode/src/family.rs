@@ -305,6 +305,18 @@ pub static DOTS: FewRowsVersion = FewRowsVersion {
     way: Way::Dots,
 };
 
+/// A unit for each stretch of columns.
+pub static UNITS: FewRowsVersion = FewRowsVersion {
+    info: Info {
+        name: "v11_units",
+        parent: Some("v9_bytes"),
+        change: "bytes of x have a unit for each stretch of columns, so that the product before can write them",
+        dims: MANY_DIMS,
+        ..BYTES.info
+    },
+    way: Way::Units,
+};
+
 const LARGEST: usize = 1 << 24;
 
 const fn dims(most: usize) -> [Dim; 3] {
@@ -381,9 +393,10 @@ impl Version for FewRowsVersion {
             // More tiles than the emulator has places for blocks.
             all.extend([[8, 17, 2560], [9, 31, 96], [64, 40, 272], [2, 1500, 48], [33, 150, 1056]]);
         }
-        if [Way::Wgmma, Way::Bytes].contains(&self.way) {
+        if [Way::Wgmma, Way::Bytes, Way::Units].contains(&self.way) {
             // Rows for each number of columns of wgmma; steps that end within a span, and fewer of them than a cluster may have blocks.
             all.extend([[17, 130, 2064], [65, 70, 192], [128, 150, 1104], [100, 7, 4112]]);
+            all.retain(|[r, ..]| *r <= self.way.most_rows());
         }
         all.into_iter().map(|[r, n, k]| Dims::new([("R", r), ("N", n), ("K", k)])).collect()
     }

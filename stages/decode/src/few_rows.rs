@@ -40,6 +40,8 @@ pub enum Way {
     Wgmma,
     /// The same of W of int8, as memory has it, by x as two planes of bytes. It may norm x itself, of any number of rows.
     Bytes,
+    /// The same of up to 64 rows, whose bytes the product before may make.
+    Units,
 }
 
 impl Way {
@@ -56,6 +58,7 @@ impl Way {
             Self::Dots => &kernels::V10_DOTS,
             Self::Wgmma => &kernels::V8_WGMMA,
             Self::Bytes => &kernels::V9_BYTES,
+            Self::Units => &kernels::V11_UNITS,
         }
     }
 
@@ -80,13 +83,13 @@ impl Way {
 
     /// Whether x may be normed on the way.
     pub(crate) fn norms(self) -> bool {
-        self.keeps_x() || [Self::Persistent, Self::Bytes].contains(&self)
+        self.keeps_x() || [Self::Persistent, Self::Bytes, Self::Units].contains(&self)
     }
 
     /// Whether it can ask for what the launches behind it begin with.
     pub(crate) fn asks_ahead(self) -> bool {
         self.keeps_x() && self != Self::Ring
-            || [Self::Persistent, Self::Wgmma, Self::Bytes].contains(&self)
+            || [Self::Persistent, Self::Wgmma, Self::Bytes, Self::Units].contains(&self)
     }
 
     /// Elements of x, of halves, that a version takes at most.
@@ -214,6 +217,7 @@ impl FewRows<'_> {
                     Way::Columns
                 }
             }
+            _ if int8 && rows > 2 && Self::takes_units(device, [rows, k]) => Way::Units,
             _ if int8 && rows > 2 && Self::takes_bytes(device, [rows, k]) => Way::Bytes,
             _ if rows > 2 && Self::takes_wgmma(device, rows) => Way::Wgmma,
             _ if rows > MANY && splits => Way::Split,
@@ -230,8 +234,8 @@ impl FewRows<'_> {
 
     /// The same of many rows, as they become bytes: by W of int8.
     pub fn norms_as_bytes(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
-        let is_usual = Self::usual_way(device, dtype, true, [rows, k]) == Way::Bytes;
-        is_usual && Self::fits_split(device, 2 * k * dtype.size())
+        let usual = Self::usual_way(device, dtype, true, [rows, k]);
+        [Way::Bytes, Way::Units].contains(&usual) && Self::fits_split(device, 2 * k * dtype.size())
     }
 
     /// Whether so many bytes of a row, and of its norm, fit a block's shared memory beside what it has by itself.
@@ -257,6 +261,7 @@ impl FewRows<'_> {
             Way::Columns | Way::Ring | Way::Dots => return self.add_columns(plan, way),
             Way::Wgmma => return self.add_wgmma(plan, None),
             Way::Bytes => return self.add_bytes(plan, None),
+            Way::Units => return self.add_units(plan),
             Way::Split => {
                 format!("few_rows_split<{t}, {w}, {}>", rows.div_ceil(16).next_power_of_two() * 2)
             }
@@ -281,7 +286,7 @@ impl FewRows<'_> {
             Way::Mma | Way::Persistent => n.div_ceil(if gated { 8 } else { 16 }),
             // Eight blocks for eight tiles.
             Way::Split => n.div_ceil(if gated { 64 } else { 128 }) * 8,
-            Way::Columns | Way::Ring | Way::Dots | Way::Wgmma | Way::Bytes => {
+            Way::Columns | Way::Ring | Way::Dots | Way::Wgmma | Way::Bytes | Way::Units => {
                 unreachable!("it is added by itself")
             }
         };
@@ -368,8 +373,9 @@ impl FewRows<'_> {
         if !k.is_multiple_of(16) || k == 0 {
             return Err(Error::bad(of("K"), "a multiple of 16", k));
         }
-        if way == Way::Bytes && k > MOST_COLUMNS {
-            return Err(Error::bad(of("K"), format!("at most {MOST_COLUMNS} by Bytes"), k));
+        let by_bytes = [Way::Bytes, Way::Units].contains(&way);
+        if by_bytes && k > MOST_COLUMNS {
+            return Err(Error::bad(of("K"), format!("at most {MOST_COLUMNS} by {way:?}"), k));
         }
         if !any || !(1..=way.most_rows()).contains(&rows) {
             return Err(Error::bad(of("R"), format!("1 to {}", way.most_rows()), rows));
@@ -392,12 +398,12 @@ impl FewRows<'_> {
                 format!("{way:?}"),
             ));
         }
-        if [Way::Bytes, Way::Dots].contains(&way) && scale.is_none() {
+        if (by_bytes || way == Way::Dots) && scale.is_none() {
             return Err(Error::bad(of("W"), format!("int8 by {way:?}"), dtype));
         }
         let kept = Self::kept_by_split(norm, k) * dtype.size();
         let fits = match way {
-            Way::Bytes => Self::fits_split(device, kept),
+            _ if by_bytes => Self::fits_split(device, kept),
             _ => rows <= 8 && rows * k <= MOST_NORMED,
         };
         if norm.is_some() && !(way.norms() && fits) {

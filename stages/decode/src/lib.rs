@@ -12,6 +12,7 @@ mod dequantize;
 mod family;
 mod few_rows;
 mod quantize;
+mod units;
 mod wgmma;
 
 use lab_harness::Stage;
@@ -20,7 +21,8 @@ pub use columns::Before;
 pub use dequantize::Dequantize;
 pub use family::{
     BYTES, COLUMNS, COLUMNS_INT8, DOTS, FLIGHT, FLIGHT_INT8, FewRowsVersion, MMA, MMA_INT8, NAIVE,
-    PERSISTENT, PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, WARP, WGMMA, WGMMA_INT8,
+    PERSISTENT, PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, UNITS, WARP, WGMMA,
+    WGMMA_INT8,
 };
 pub use few_rows::{FewRows, GateColumns, Heads, MOST_ROWS, Norm, Way};
 pub use quantize::quantize_rows;
@@ -54,6 +56,7 @@ pub static STAGE: Stage = Stage {
         &WGMMA_INT8,
         &BYTES,
         &DOTS,
+        &UNITS,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

@@ -8,7 +8,7 @@ use lab_harness::{Error, Operand, Plan, Tiling, arguments, named};
 use crate::few_rows::{FewRows, MOST_WIDE_ROWS, Way};
 
 /// Bytes that a row of a box has.
-const SPAN: usize = 128;
+pub(crate) const SPAN: usize = 128;
 
 /// Bytes of the places of all blocks of a multiprocessor, with room for barriers.
 const ROOM: usize = 220 << 10;
@@ -32,7 +32,7 @@ impl Tiles {
     /// With W of the type of x, or of int8.
     fn new(way: Way, rows: usize, int8: bool, [groups, blocks]: [usize; 2]) -> Self {
         // Of bytes the two planes are columns of B.
-        let rows = rows.next_power_of_two().max(if way == Way::Bytes { 8 } else { 16 });
+        let rows = rows.next_power_of_two().max(if way == Way::Wgmma { 16 } else { 8 });
         let of_step = (64 * groups + rows * if int8 { 2 } else { 1 }) * SPAN;
         let places = (ROOM / blocks / of_step).max(1);
         // Of bytes each brings its own: that two blocks wait for each other costs more than x does.
@@ -42,8 +42,9 @@ impl Tiles {
 
     /// Low ones.
     fn usual(way: Way, rows: usize, int8: bool) -> Self {
-        // The sums of more rows of x, and the halves made of int8, take the registers of a second block.
-        Self::new(way, rows, int8, [2, if int8 && rows > 64 { 1 } else { 2 }])
+        // The sums of more rows of x, of Units in floats as well, and the halves made of int8 take the registers of a second block.
+        let most = if way == Way::Units { 32 } else { 64 };
+        Self::new(way, rows, int8, [2, if int8 && rows > most { 1 } else { 2 }])
     }
 
     /// Those in use. All bytes of W and of x, which comes once for each tile or cluster, go through the L2 cache: higher tiles ask for x less
@@ -65,7 +66,7 @@ impl Tiles {
             blocks.div_ceil(fit.max(1)) * (2 * tiles.high() + 64)
         };
         // Halves made of int8, and the sums of more than 64 rows of bytes, have no room in the registers of four warpgroups.
-        let fits = if way == Way::Bytes { rows <= 64 } else { !int8 };
+        let fits = if way == Way::Wgmma { !int8 } else { rows <= 64 };
         if fits && time(&high) < time(&low) { high } else { low }
     }
 
@@ -91,6 +92,11 @@ impl Tiles {
         format!("few_rows_bytes<{t}, {rows}, {groups}, {places}, {blocks}>")
     }
 
+    /// That of [`Way::Units`].
+    pub(crate) fn name_of_units(&self, t: &str) -> String {
+        self.name_of_bytes(t).replace("bytes", "units")
+    }
+
     /// Rows of W of a tile.
     fn high(&self) -> usize {
         64 * self.groups
@@ -98,7 +104,12 @@ impl Tiles {
 
     /// Tiles of so many columns of y.
     pub(crate) fn across(&self, n: usize, gated: bool) -> usize {
-        n.div_ceil(if gated { self.high() / 2 } else { self.high() })
+        n.div_ceil(self.wide(gated))
+    }
+
+    /// Columns of y of a tile.
+    pub(crate) fn wide(&self, gated: bool) -> usize {
+        if gated { self.high() / 2 } else { self.high() }
     }
 
     /// How many blocks share the columns of a tile, of which W has so many bytes in a row.
@@ -159,7 +170,7 @@ const MOST_IN_CLUSTER: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {
     /// That share the columns of a tile.
-    parts: usize,
+    pub(crate) parts: usize,
     /// Tiles side by side, whose blocks bring x for each other.
     pub(crate) beside: usize,
 }

@@ -3,7 +3,7 @@
 
 use decode::{
     BYTES, COLUMNS, COLUMNS_INT8, DOTS, FLIGHT, FLIGHT_INT8, MMA, MMA_INT8, NAIVE, PERSISTENT,
-    PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, STAGE, WARP, WGMMA, WGMMA_INT8,
+    PERSISTENT_INT8, RING, RING_INT8, SPLIT, SPLIT_INT8, STAGE, UNITS, WARP, WGMMA, WGMMA_INT8,
 };
 use lab_harness::suite::{assert_right_within, in_all_types};
 use lab_harness::{Dims, Problem, random_problems, stage_checks, version_tests};
@@ -20,6 +20,7 @@ version_tests! {
     wgmma = [WGMMA, WGMMA_INT8],
     bytes = [BYTES],
     dots = [DOTS],
+    units = [UNITS],
 }
 
 stage_checks!(STAGE);
