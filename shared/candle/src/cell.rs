@@ -7,7 +7,8 @@ use crate::kernels::{Key, Plans, candle_error, packed, plans, run};
 use crate::operation::{Backward, Output, joined};
 use crate::{places, refuse};
 
-/// Options of [`crate::gated_delta_rule`], [`crate::linear_attention`] and their steps: the default ones, changed one by one.
+/// Options of [`crate::gated_delta_rule`], [`crate::linear_attention`], [`crate::mlstm_sig()`] and their steps: the default ones, changed
+/// one by one.
 ///
 /// ```
 /// use vlstm_candle::RecurrenceOptions;
@@ -69,6 +70,7 @@ impl RecurrenceOptions {
 pub(crate) enum Cell {
     Delta,
     Linear,
+    Sigmoid,
 }
 
 impl Cell {
@@ -76,6 +78,7 @@ impl Cell {
         match self {
             Self::Delta => "gated_delta_rule",
             Self::Linear => "linear_attention",
+            Self::Sigmoid => "mlstm_sig",
         }
     }
 
@@ -84,6 +87,7 @@ impl Cell {
         match self {
             Self::Delta => [Pass::Delta, Pass::DeltaGradients, Pass::DeltaStep],
             Self::Linear => [Pass::Linear, Pass::LinearGradients, Pass::LinearStep],
+            Self::Sigmoid => [Pass::Sigmoid, Pass::SigmoidGradients, Pass::SigmoidStep],
         }
     }
 }

@@ -45,10 +45,15 @@ pub(crate) fn as_positions(tensors: &[Tensor; 5], state: &MlstmState) -> Result<
 /// A forget gate of at most this starts anew, as in the kernels.
 const SHUT: f64 = -1e5;
 
-/// log(1 / (1 + exp(−x))), for every x there is.
-fn log_sigmoid(x: &Tensor) -> Result<Tensor> {
-    let small = x.minimum(&x.zeros_like()?)?;
-    small.sub(&(x.abs()?.neg()?.exp()? + 1.0)?.log()?)
+/// Larger ones are as open: a sum of it and ∞ would be no number.
+const WIDE_OPEN: f64 = 1e5;
+
+/// log(1 / (1 + exp(−x))), for every x there is. Its gradient is that of one formula on both sides of 0 and at 0, where that of |x| is 1.
+pub(crate) fn log_sigmoid(x: &Tensor) -> Result<Tensor> {
+    let x = x.minimum(WIDE_OPEN)?;
+    let positive = x.detach().maximum(0.0)?;
+    let less = x.sub(&positive)?;
+    less.sub(&(less.exp()? + positive.neg()?.exp()?)?.log()?)
 }
 
 /// The state behind the last position; no gradient goes through m.

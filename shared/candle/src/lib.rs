@@ -6,7 +6,8 @@
 //! | [`mlstm_with_state`] | the same behind a state → h, and the state behind the last position |
 //! | [`gated_delta_rule`] | q, k, v and the gates of a sequence, behind a state or none → h, and the last state |
 //! | [`linear_attention`] | the same with weights in place of beta, and without erasing: RetNet, simple GLA, Mamba-2's SSD |
-//! | [`gated_delta_step`], [`linear_attention_step`] | one position behind a state, for decoding, without a gradient |
+//! | [`mlstm_sig()`] | the same with sigmoid gates: mLSTMsig without a normaliser |
+//! | [`gated_delta_step`], [`linear_attention_step`], [`mlstm_sig_step`] | one position behind a state, for decoding, without a gradient |
 //! | [`Lstm`] | a layer with the parameters of [`candle_nn::LSTM`], all steps in one launch |
 //!
 //! Tensors on the CPU run on the lab's emulator of a GPU, which is thousands of times slower than one: for tests. With the
@@ -65,6 +66,7 @@ mod kernels;
 mod linear;
 mod lstm;
 mod mlstm;
+mod mlstm_sig;
 mod operation;
 mod places;
 
@@ -73,6 +75,7 @@ pub use gated_delta::{gated_delta_rule, gated_delta_step};
 pub use linear::{linear_attention, linear_attention_step};
 pub use lstm::Lstm;
 pub use mlstm::{MlstmOptions, MlstmState, NormalizerGrad, mlstm, mlstm_with_state};
+pub use mlstm_sig::{mlstm_sig, mlstm_sig_step};
 
 /// An error that names the argument, what was expected and what came.
 fn refuse(

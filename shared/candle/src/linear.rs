@@ -40,26 +40,27 @@ pub fn linear_attention(
     state: Option<&Tensor>,
     options: &RecurrenceOptions,
 ) -> Result<(Tensor, Tensor)> {
-    // The kernels have the scale's logarithm.
-    let is_negative = options.scale.is_some_and(|scale| scale < 0.0);
-    let (negative, positive);
-    let (q, options) = match is_negative {
-        true => {
-            let scale = options.scale.map(f64::abs);
-            positive = RecurrenceOptions { scale, ..options.clone() };
-            negative = q.neg()?;
-            (&negative, &positive)
-        }
-        false => (q, options),
-    };
+    let (q, options) = with_positive_scale(q, options)?;
     let open = open_gate(g, v)?;
     let g = g.or(open.as_ref()).map(|g| ("g", g));
     let gates = g.into_iter().chain(w.map(|w| ("w", w)));
-    let named = checked([q, k, v], gates, state, options, false)?;
+    let named = checked([&q, k, v], gates, state, &options, false)?;
     if q.dtype() == DType::F32 {
-        return each_alone(named, options, plain);
+        return each_alone(named, &options, plain);
     }
-    sequence(Cell::Linear, named, options)
+    sequence(Cell::Linear, named, &options)
+}
+
+/// The kernels over chunks have the scale's logarithm: where it is below 0, q is the negative one.
+pub(crate) fn with_positive_scale(
+    q: &Tensor,
+    options: &RecurrenceOptions,
+) -> Result<(Tensor, RecurrenceOptions)> {
+    let (q, scale) = match options.scale {
+        Some(scale) if scale < 0.0 => (q.neg()?, Some(-scale)),
+        scale => (q.clone(), scale),
+    };
+    Ok((q, RecurrenceOptions { scale, ..options.clone() }))
 }
 
 /// One position of it, for decoding: q, k \[B, NKV, DHQK\], v \[B, NH, DHHV\], g, w \[B, NH\], behind a state, or none, to h
@@ -94,7 +95,7 @@ const SHUT: f64 = -1e5;
 const CHUNK: usize = 64;
 
 /// h and the last state by candle's operations, chunk by chunk: what F32 takes.
-fn plain(named: Vec<Named>, options: &RecurrenceOptions) -> Result<(Tensor, Tensor)> {
+pub(crate) fn plain(named: Vec<Named>, options: &RecurrenceOptions) -> Result<(Tensor, Tensor)> {
     let of = |name: &str| named.iter().find(|(own, _)| *own == name).map(|(_, tensor)| tensor);
     let (q, k, v) = (&named[0].1, &named[1].1, &named[2].1);
     let (batch, shared, positions, keys) = q.dims4()?;

@@ -4,6 +4,7 @@ use candle_core::{DType, Device, Result, Tensor, Var};
 use lab_reference::gdn::{Inputs, Sizes, backward, forward};
 use vlstm_candle::{
     RecurrenceOptions, gated_delta_rule, gated_delta_step, linear_attention, linear_attention_step,
+    mlstm_sig, mlstm_sig_step,
 };
 
 mod common;
@@ -205,5 +206,82 @@ fn what_it_refuses() -> Result<()> {
         said(&q, &tracked, None, &usual),
         "g: expected a tensor that needs no gradient, as a step has none: call linear_attention, got one that does"
     );
+    Ok(())
+}
+
+/// Sigmoid gates are decays and weights, in every type: h, the last state, all gradients, and a step behind a prompt.
+#[test]
+fn sigmoid_gates_are_a_decay_and_a_weight() -> Result<()> {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    for (dtype, scale, most) in [
+        (DType::F32, None, 8e-6),
+        (DType::F32, Some(-0.7), 8e-6),
+        (DType::BF16, None, 1.2e-2),
+        (DType::F16, Some(-0.7), 1.5e-3),
+    ] {
+        let [b, nh, nkv, s, qk, hv] = [1, 2, 1, 24, 32, 16];
+        let options = RecurrenceOptions { scale, ..RecurrenceOptions::default() };
+        let Problem { tensors: [q, k, v, ..], state, dh, .. } =
+            Problem::new([b, nh, nkv, s, qk, hv], dtype)?;
+        // Gates of exactly 0, where a sum of |f| would have another slope, and shut ones.
+        let mut of_f: Vec<f64> = numbers(nh * s, 4).into_iter().map(|x| 3.0 + x).collect();
+        (of_f[2], of_f[30], of_f[40]) = (0.0, 0.0, -3e38);
+        let f = variable(&of_f, &[b, nh, s], DType::F32)?;
+        let i = variable(&numbers(nh * s, 5), &[b, nh, s], DType::F32)?;
+        let (h, last) = mlstm_sig([&q, &k, &v], [&i, &f], Some(&state), &options)?;
+        let loss = (h.mul(&dh)?.to_dtype(DType::F32)?.sum_all()? + last.sum_all()?)?;
+        let gradients = loss.backward()?;
+
+        let [own_q, own_k, own_v, own_i, own_f, c0] =
+            [&q, &k, &v, &i, &f, &state].map(|t| values(t));
+        let w: Vec<f64> = own_i.iter().map(|&x| sigmoid(x)).collect();
+        // The kernels' least decay.
+        let g: Vec<f64> =
+            own_f.iter().map(|&x| -(-x).max(0.0) - (-x.abs()).exp().ln_1p()).collect();
+        let g: Vec<f64> = g.into_iter().map(|g| g.max(-1e5)).collect();
+        let of_one = (qk as f64).powf(-0.5);
+        let scale = scale.unwrap_or(of_one);
+        let sizes =
+            Sizes { heads: nh, group: nh / nkv, positions: s, qk, hv, scale, erases: false };
+        let x = Inputs { q: &own_q, k: &own_k, v: &own_v, g: &g, beta: &w, c0: Some(&c0) };
+        let expected = forward(x, sizes);
+        let by = backward(x, &values(&dh), Some(&vec![1.0; c0.len()]), sizes);
+        let of_i: Vec<f64> = by.beta.iter().zip(&w).map(|(d, w)| d * w * (1.0 - w)).collect();
+        let of_f: Vec<f64> = by.g.iter().zip(&own_f).map(|(d, f)| d * sigmoid(-f)).collect();
+        let all = [
+            ("h", values(&h), &expected.h),
+            ("the last state", values(&last), &expected.c),
+            ("dq", values(gradients.get(&q).unwrap()), &by.q),
+            ("dk", values(gradients.get(&k).unwrap()), &by.k),
+            ("dv", values(gradients.get(&v).unwrap()), &by.v),
+            ("di", values(gradients.get(&i).unwrap()), &of_i),
+            ("df", values(gradients.get(&f).unwrap()), &of_f),
+            ("the state's", values(gradients.get(&state).unwrap()), &by.c0),
+        ];
+        for (name, found, expected) in &all {
+            let found = error(found, expected);
+            assert!(found <= most, "{dtype:?} {scale}: {name}: {found:e}, at most {most:e}");
+        }
+
+        let [q, k, v, i, f] = [&q, &k, &v, &i, &f].map(|t| t.detach());
+        let part =
+            |from: usize, len: usize| [&q, &k, &v, &i, &f].map(|t| t.narrow(2, from, len).unwrap());
+        let [a, b, c, d, e] = part(0, s - 1);
+        let (_, before) = mlstm_sig([&a, &b, &c], [&d, &e], Some(&state.detach()), &options)?;
+        let [a, b, c, d, e] = part(s - 1, 1).map(|t| t.squeeze(2).unwrap());
+        let (h, behind) = mlstm_sig_step([&a, &b, &c], [&d, &e], Some(&before), &options)?;
+        let row: Vec<f64> =
+            expected.h.chunks(s * hv).flat_map(|head| head[(s - 1) * hv..].to_vec()).collect();
+        let found = [error(&values(&h), &row), error(&values(&behind), &expected.c)];
+        assert!(found.into_iter().all(|found| found <= most), "{dtype:?}: a step: {found:?}");
+        // From no state.
+        let (h, state) = mlstm_sig_step([&a, &b, &c], [&d, &e], None, &options)?;
+        assert_eq!((h.dims(), state.dims()), (c.dims(), &[1, nh, qk, hv][..]));
+    }
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu).unwrap();
+    let [q, gate, short] = [&[1, 2, 16][..], &[1, 2], &[1, 1]].map(zeros);
+    let said = mlstm_sig_step([&q, &q, &q], [&gate, &short], None, &RecurrenceOptions::default());
+    let said = said.unwrap_err().to_string();
+    assert!(said.starts_with("f: expected shape [1, 2], got [1, 1]"), "{said}");
     Ok(())
 }
