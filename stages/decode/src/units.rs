@@ -94,7 +94,8 @@ impl FewRows<'_> {
             Some(maker) => {
                 let planes = Planes::new(plan, [self.rows, self.k], maker.wide);
                 let Planes { bytes, units, squares, .. } = planes;
-                let next_norm = self.norm.map_or(self.x, |norm| norm.weight);
+                let none = plan.scratch(self.dtype, 1);
+                let next_norm = self.norm.map_or(none, |norm| norm.weight);
                 let makes = if self.norm.is_some() { 2 } else { 1 };
                 plan.set_arguments(
                     before.step,
