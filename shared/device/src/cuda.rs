@@ -314,11 +314,7 @@ impl Cuda {
             Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
         };
         // What of a row misses L2 is fetched by whole lines.
-        let fetch = if facts.fetches_ahead {
-            Fetch::CU_TENSOR_MAP_L2_PROMOTION_L2_256B
-        } else {
-            Fetch::CU_TENSOR_MAP_L2_PROMOTION_L2_128B
-        };
+        let fetch = Fetch::CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
         let mut made = sys::CUtensorMap { opaque: [0; 16] };
         self.enter()?;
         // SAFETY: the lists have as many entries as any rank; the driver writes the map and keeps

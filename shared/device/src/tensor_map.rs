@@ -54,7 +54,6 @@ pub struct TensorMap {
     steps: [u64; RANK],
     swizzle: Swizzle,
     nan: bool,
-    fetches_ahead: bool,
     ends_anywhere: bool,
 }
 
@@ -80,19 +79,8 @@ impl TensorMap {
         }
         let extents = of(rank, "extents of the box", extents)?;
         let steps = of(rank, "steps", &[1; RANK][..rank])?;
-        let (swizzle, nan, fetches_ahead, ends_anywhere) = (Swizzle::None, false, false, false);
-        Ok(Self {
-            dtype,
-            rank,
-            sizes,
-            strides,
-            extents,
-            steps,
-            swizzle,
-            nan,
-            fetches_ahead,
-            ends_anywhere,
-        })
+        let (swizzle, nan, ends_anywhere) = (Swizzle::None, false, false);
+        Ok(Self { dtype, rank, sizes, strides, extents, steps, swizzle, nan, ends_anywhere })
     }
 
     /// A tensor \[heads, rows, columns\], in boxes of so many rows and columns of a head, that ends at any row: what lies
@@ -180,12 +168,6 @@ impl TensorMap {
     /// With NaN, not zero, in place of what lies outside of the tensor.
     pub fn nan_outside(self) -> Self {
         Self { nan: true, ..self }
-    }
-
-    /// With 256 bytes of memory brought into the L2 cache where something of them misses it, not 128: for rows whose next box has the
-    /// rest of them.
-    pub fn fetch_ahead(self) -> Self {
-        Self { fetches_ahead: true, ..self }
     }
 
     /// Bytes of a box, as its mbarrier counts them, inside of the tensor or not.
@@ -305,7 +287,6 @@ impl TensorMap {
             steps: small(self.steps),
             swizzle: self.swizzle,
             nan: self.nan,
-            fetches_ahead: self.fetches_ahead,
         }
     }
 }
@@ -338,7 +319,6 @@ pub(crate) struct Facts {
     pub(crate) steps: [u32; RANK],
     pub(crate) swizzle: Swizzle,
     pub(crate) nan: bool,
-    pub(crate) fetches_ahead: bool,
 }
 
 fn of(rank: usize, what: &str, list: &[usize]) -> Result<[u64; RANK], Error> {
