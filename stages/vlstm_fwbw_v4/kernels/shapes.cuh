@@ -1,6 +1,7 @@
 // The shapes of walks, and which part of a head a block has.
 #pragma once
-#include "gradient.cuh"
+#include "gradient_pairs.cuh"
+#include "gradient_tiles.cuh"
 
 namespace lab {
 
