@@ -134,16 +134,13 @@ impl Tape<'_> {
         takes.map(|takes| takes && fits)
     }
 
-    /// Adds the launch; the product before it asks for its first weights, and writes bytes of its result where this one reads them.
+    /// Adds the launch; the product before it asks for its first weights.
     pub(crate) fn add_few(&mut self, product: FewRows<'_>) -> Result<Slot, Error> {
-        let y = match self.before.take() {
-            None => product.add(self.plan)?,
-            Some(before) => {
-                before.ask_for_weights(self.plan, &product)?;
-                product.add_behind(self.plan, &before)?
-            }
-        };
-        self.before = Before::of_last(self.plan, &FewRows { y: Some(y), ..product });
+        if let Some(before) = self.before.take() {
+            before.ask_for_weights(self.plan, &product)?;
+        }
+        let y = product.add(self.plan)?;
+        self.before = Before::of_last(self.plan, &product);
         Ok(y)
     }
 

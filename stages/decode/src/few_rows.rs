@@ -40,7 +40,7 @@ pub enum Way {
     Wgmma,
     /// The same of W of int8, as memory has it, by x as two planes of bytes. It may norm x itself, of any number of rows.
     Bytes,
-    /// The same of up to 64 rows, whose bytes the product before may make.
+    /// The same of up to 64 rows, whose bytes the product before may make: no model's choice, for a token takes longer.
     Units,
 }
 
@@ -217,7 +217,6 @@ impl FewRows<'_> {
                     Way::Columns
                 }
             }
-            _ if int8 && rows > 2 && Self::takes_units(device, [rows, k]) => Way::Units,
             _ if int8 && rows > 2 && Self::takes_bytes(device, [rows, k]) => Way::Bytes,
             _ if rows > 2 && Self::takes_wgmma(device, rows) => Way::Wgmma,
             _ if rows > MANY && splits => Way::Split,
@@ -234,8 +233,8 @@ impl FewRows<'_> {
 
     /// The same of many rows, as they become bytes: by W of int8.
     pub fn norms_as_bytes(device: &Device, dtype: DType, [rows, k]: [usize; 2]) -> bool {
-        let usual = Self::usual_way(device, dtype, true, [rows, k]);
-        [Way::Bytes, Way::Units].contains(&usual) && Self::fits_split(device, 2 * k * dtype.size())
+        let is_usual = Self::usual_way(device, dtype, true, [rows, k]) == Way::Bytes;
+        is_usual && Self::fits_split(device, 2 * k * dtype.size())
     }
 
     /// Whether so many bytes of a row, and of its norm, fit a block's shared memory beside what it has by itself.

@@ -5,7 +5,7 @@ use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan, arguments};
 
 use crate::columns::Before;
-use crate::few_rows::{FewRows, MOST_ROWS, Way};
+use crate::few_rows::{FewRows, Way};
 use crate::wgmma::{Cluster, SPAN, Tiles, map_of_boxes, multiprocessors};
 
 /// Columns that a unit is for are counted in quarters of a step.
@@ -56,11 +56,6 @@ pub(crate) struct Maker {
 }
 
 impl FewRows<'_> {
-    /// Whether [`Way::Units`] takes so many rows of x and columns, of halves, by W of int8.
-    pub(crate) fn takes_units(device: &Device, [rows, k]: [usize; 2]) -> bool {
-        rows <= MOST_ROWS && Self::takes_bytes(device, [rows, k])
-    }
-
     /// The tiles and clusters of [`Way::Units`], where a block has room for the units of its part of each row; the rows have no say.
     fn by_units(&self, device: &Device) -> Option<(Tiles, Cluster)> {
         let Self { rows, n, k, gated, .. } = *self;
