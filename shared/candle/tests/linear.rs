@@ -220,7 +220,8 @@ fn sigmoid_gates_are_a_decay_and_a_weight() -> Result<()> {
         (DType::F16, Some(-0.7), 1.5e-3),
     ] {
         let [b, nh, nkv, s, qk, hv] = [1, 2, 1, 24, 32, 16];
-        let options = RecurrenceOptions { scale, ..RecurrenceOptions::default() };
+        let usual = RecurrenceOptions::default();
+        let options = scale.map_or(usual.clone(), |scale| usual.with_scale(scale));
         let Problem { tensors: [q, k, v, ..], state, dh, .. } =
             Problem::new([b, nh, nkv, s, qk, hv], dtype)?;
         // Gates of exactly 0, where a sum of |f| would have another slope, and shut ones.
