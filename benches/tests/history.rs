@@ -124,8 +124,7 @@ fn the_figures_of_the_readme_stand_in_records() {
         .filter_map(|value| value.as_f64())
         .collect()
     };
-    let mut all =
-        tokens("20261201-turns-nvidia-h200.json", "/turns/tokens_per_second");
+    let mut all = tokens("20261201-turns-nvidia-h200.json", "/turns/tokens_per_second");
     all.extend(tokens("20261129c-nvidia-h200.json", "/one_run"));
     assert_eq!(rows.len(), of_records.len() + 2);
     for row in &rows[of_records.len()..] {

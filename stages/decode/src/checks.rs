@@ -494,7 +494,7 @@ fn products_make_bytes_for_the_next(device: &Device) {
             let before = Before::of_last(&plan, &FewRows { y: Some(x), ..made }).unwrap();
             let launches = plan.len();
             let norm = (!gated).then_some(Norm { weight: weight_of_norm, eps: 1e-3, heads: None });
-            FewRows {
+            let next = FewRows {
                 n: m,
                 k: n,
                 x,
@@ -505,9 +505,8 @@ fn products_make_bytes_for_the_next(device: &Device) {
                 gated: false,
                 y,
                 ..made
-            }
-            .add_behind(&mut plan, &before)
-            .unwrap();
+            };
+            before.add_next(&mut plan, &next).unwrap();
             assert_eq!(plan.len(), launches + 1, "no launch makes bytes");
             run_plan(plan, inputs)
         };

@@ -136,7 +136,7 @@ const LARGE_STATE: usize = 16 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     /// Its step of the plan.
-    pub(crate) step: usize,
+    step: usize,
     /// Of its W.
     int8: bool,
     /// Whether it asks for weights, too.
@@ -144,7 +144,7 @@ pub struct Before {
     /// Of the state that the launch behind it reads.
     state_bytes: usize,
     /// What it can write as bytes for the next product.
-    pub(crate) maker: Option<Maker>,
+    maker: Option<Maker>,
 }
 
 impl Before {
@@ -160,6 +160,14 @@ impl Before {
         let step = plan.len() - 1;
         let maker = product.maker(plan.device(), way);
         way.asks_ahead().then_some(Self { step, int8, asks_weights, state_bytes: 0, maker })
+    }
+
+    /// Adds the next product; where this one made its x, it writes the bytes of x, too. y.
+    ///
+    /// # Errors
+    /// As [`FewRows::add`].
+    pub fn add_next(&self, plan: &mut Plan, next: &FewRows<'_>) -> Result<Slot, Error> {
+        next.add_behind(plan, (self.step, self.maker))
     }
 
     fn share(&self, plan: &Plan, bytes: usize) -> usize {

@@ -4,7 +4,6 @@ use lab_device::{DType, Device};
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan, arguments};
 
-use crate::columns::Before;
 use crate::few_rows::{FewRows, Way};
 use crate::wgmma::{Cluster, SPAN, Tiles, map_of_boxes, multiprocessors};
 
@@ -74,13 +73,17 @@ impl FewRows<'_> {
         Some(Maker { y: y.filter(|_| takes)?, rows, n, wide: tiles.wide(gated) })
     }
 
-    /// Adds the launch, behind this one: where that made x, it writes the bytes of x, too. y.
+    /// Adds the launch, behind that of a step which can write bytes: where that made x, it writes the bytes of x, too. y.
     ///
     /// # Errors
     /// As [`FewRows::add`].
-    pub fn add_behind(&self, plan: &mut Plan, before: &Before) -> Result<Slot, Error> {
+    pub(crate) fn add_behind(
+        &self,
+        plan: &mut Plan,
+        (step, maker): (usize, Option<Maker>),
+    ) -> Result<Slot, Error> {
         let way = self.check(plan.device())?;
-        let made = before.maker.filter(|maker| {
+        let made = maker.filter(|maker| {
             let is_x = maker.y == self.x && [maker.rows, maker.n] == [self.rows, self.k];
             is_x && self.norm.is_none_or(|norm| norm.heads.is_none())
         });
@@ -93,7 +96,7 @@ impl FewRows<'_> {
                 let next_norm = self.norm.map_or(none, |norm| norm.weight);
                 let makes = if self.norm.is_some() { 2 } else { 1 };
                 plan.set_arguments(
-                    before.step,
+                    step,
                     arguments![
                         makes, next_norm, next_planes: bytes, next_units: units,
                         next_squares: squares
