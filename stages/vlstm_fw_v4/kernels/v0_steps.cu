@@ -63,7 +63,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             state.scale(place.gates);
             state.add_chunk_pairs_to_out(shared.pairs[0]);
             state.add_keys(place);
-            state.divide(shared.inverse[0], shared.room, 0);
+            state.divide(shared.inverse[0]);
             state.round();
             state.store(shared.out[0][group], h, sequence.box(value, first), group);
             meet();  // the place is free

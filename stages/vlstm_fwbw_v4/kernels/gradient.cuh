@@ -44,7 +44,21 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
         Turn<2> pair;
         Turn<1> out, other;
         int panel = group / W::PARTS;
-        auto send = [&] {
+        auto multiply_rows = [&] {
+            if (!DOTS) return;
+            others[panel].wait_full(other);
+            state.multiply_rows(shared.other[panel]);
+            // The rows are in registers. An arrival alone comes too early on an H200: ldmatrix waits while wgmma keeps
+            // shared memory busy, and TMA's next box was there before it had read.
+            __threadfence_block();
+            leave(others[panel], other);
+            other.advance();
+        };
+        auto send = [&](int n) {
+            if constexpr (W::PARTS > 1) {
+                state.finish_share(shared.room, n);
+                multiply_rows();
+            }
             outs[panel].wait_empty(out);
             state.template store_out<DOTS>(shared.out[panel], shared.dots[panel]);
             fence_proxy_async_shared();  // TMA reads what was written by plain stores
@@ -58,7 +72,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             auto& place = shared.places[turn.place];
             places.wait_full(turn);
             state.multiply_by_state(place);
-            if (n > 0) send();  // of the chunk before, while the product is made
+            if (n > 0) send(n - 1);  // of the chunk before, while the product is made
             state.take(place.z[panel], reinterpret_cast<const T*>(place.weights.alpha));
             const float* powers = shared.powers_of(pair.place);
             if constexpr (is_f16<T>) pairs.wait_full(pair);  // the powers come with the pairs
@@ -67,22 +81,14 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             if constexpr (!is_f16<T>) pairs.wait_full(pair);
             state.add_chunk_pairs_to_out(shared.pairs[pair.place]);
             state.add_keys(place);
-            state.round_out(shared.room, n, powers);
+            state.finish_out(shared.room, n, powers);
             leave(pairs, pair);
-            if (DOTS) {
-                others[panel].wait_full(other);
-                state.multiply_rows(shared.other[panel]);
-                // The rows are in registers. An arrival alone comes too early on an H200: ldmatrix waits while wgmma keeps
-                // shared memory busy, and TMA's next box was there before it had read.
-                __threadfence_block();
-                leave(others[panel], other);
-                other.advance();
-            }
+            if constexpr (W::PARTS == 1) multiply_rows();
             state.round();
             leave(places, turn);
             pass(chunk(n));
         }
-        if (count() > 0) send();
+        if (count() > 0) send(count() - 1);
     }
     // ANCHOR_END: state
 

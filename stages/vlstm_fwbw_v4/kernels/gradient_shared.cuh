@@ -13,7 +13,7 @@ template <class Type, int KEYS, int SHARES, int PANELS_OUT, int CHUNKS> struct S
     static constexpr int KEY = KEYS, PARTS = SHARES, COLUMNS = PANELS_OUT, PLACES = CHUNKS;
     static constexpr int GROUPS = PARTS * COLUMNS, THREADS = (GROUPS + 2) * 128, WIDTH = COLUMNS * PANEL;
     // Registers of a thread: those of all warpgroups together are 512 at most.
-    static constexpr int STATE = 184, SCORES = 104, SCAN = 40;
+    static constexpr int STATE = 192, SCORES = 96, SCAN = 32;
 };
 
 // What one turn of the loop takes.
@@ -35,7 +35,7 @@ template <class W> struct GradientTiles {
     T out[W::COLUMNS][CHUNK * PANEL];    // rounded
     T other[W::COLUMNS][CHUNK * PANEL];  // what its rows are multiplied by, those of q or k
     float dots[W::COLUMNS][4][CHUNK];    // with that, of 16 columns each
-    float4 room[State<T, W::KEY, W::PARTS>::ROOM];  // for what parts send each other
+    float4 room[W::PARTS > 1 ? 2 * 2 * 4 * 128 : 1];  // for what parts send each other, in turn to two places
 };
 
 template <class W> struct GradientShared : GradientTiles<W>, Powers<typename W::T> {

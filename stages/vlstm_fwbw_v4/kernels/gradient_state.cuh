@@ -38,6 +38,38 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
         return eight * 8 + lane() % 4 * 2;
     }
 
+    // Half of out goes to the other part, which takes it in its own time, a chunk later: the parts are not in step. In turn by
+    // one of two places, each with a barrier for each part. Who gives a third time has been given to a second time, and so the
+    // other has read what it was given first.
+    __device__ __forceinline__ static float4* place_of(float4* room, int turn) {
+        return room + turn % 2 * (2 * 4 * 128) + threadIdx.x % 128;
+    }
+    __device__ __forceinline__ static int given(int part, int turn) { return 3 + turn % 2 * 2 + part; }
+    __device__ __forceinline__ void give(float4* room, int turn) {
+        float4* place = place_of(room, turn);
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const float* there = out + 4 * n;
+            float4 low = make_float4(there[0], there[1], there[2], there[3]);
+            float4 high = make_float4(there[16], there[17], there[18], there[19]);
+            place[(part_ * 4 + n) * 128] = part_ > 0 ? low : high;
+        }
+        named_barrier_arrive(given(part_, turn), 256);
+#pragma unroll
+        for (int n = 0; n < 16; ++n) both[n] = part_ > 0 ? out[16 + n] : out[n];
+    }
+    __device__ __forceinline__ void take_given(float4* room, int turn) {
+        const float4* place = place_of(room, turn);
+        named_barrier_sync(given(1 - part_, turn), 256);  // the other has sent
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            float4 more = place[((1 - part_) * 4 + n) * 128];
+            float with[4] = {more.x, more.y, more.z, more.w};
+#pragma unroll
+            for (int w = 0; w < 4; ++w) both[4 * n + w] = with[w] + both[4 * n + w];
+        }
+    }
+
   public:
     using Base::Base;
     NormaliserState n;
@@ -99,11 +131,11 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     // Of f16: out without the powers.
     __device__ __forceinline__ void divide(const float* powers) {
 #pragma unroll
-        for (int n = 0; n < SHARE / 8; ++n) {
-            int at = (W::PARTS > 1 ? part_ * SHARE : 0) + n * 8 + lane() % 4 * 2;
+        for (int n = 0; n < CHUNK / 8; ++n) {
+            int at = n * 8 + lane() % 4 * 2;
             float by[2] = {inverse_of_power(powers[at]), inverse_of_power(powers[at + 1])};
 #pragma unroll
-            for (int e = 0; e < 4; ++e) (W::PARTS > 1 ? both : out)[4 * n + e] *= by[e % 2];
+            for (int e = 0; e < 4; ++e) out[4 * n + e] *= by[e % 2];
         }
     }
     // ANCHOR_END: f16
@@ -114,16 +146,25 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
         n.template add<T, OF == Gradient::K>(weighted, weights, [this](int j) { return this->block(j) * 16; });
     }
 
-    // out, rounded, once it is there.
-    __device__ __forceinline__ void round_out(float4* room, int turn, const float* powers) {
+    // out, once it is there: rounded, or a half of it to the other part.
+    __device__ __forceinline__ void finish_out(float4* room, int turn, const float* powers) {
         wgmma_wait<1>();
-        if constexpr (W::PARTS > 1) this->exchange(room, turn);
         if constexpr (is_f16<T>) divide(powers);
+        if constexpr (W::PARTS > 1) give(room, turn);
+        else round_out();
+    }
+    __device__ __forceinline__ void round_out() {
 #pragma unroll
         for (int n = 0; n < SHARE / 8; ++n)
 #pragma unroll
             for (int half = 0; half < 2; ++half)
                 h[n / 2][n % 2 * 2 + half] = two_halves<T>(made()[4 * n + 2 * half], made()[4 * n + 2 * half + 1]);
+    }
+
+    // The share of out that is this part's.
+    __device__ __forceinline__ void finish_share(float4* room, int turn) {
+        take_given(room, turn);
+        round_out();
     }
 
     // Its dots with the rows of a panel: before it is rounded, for what is made of them takes them from each other.

@@ -68,6 +68,16 @@ struct Later {
     }
 };
 
+// Which block this is, of `blocks` in units of `columns`, where the first `wide` of a unit take longest: of the last `late` units
+// those of all units come first. Who is short comes last, and nobody ends long after the others.
+__device__ __forceinline__ int short_ones_last(int block, int blocks, int columns, int wide, int late) {
+    int units = blocks / columns, begin = max(units - late, 0), at = block - begin * columns;
+    if (at < 0) return block;
+    int longs = (units - begin) * wide, narrow = columns - wide, rest = at - longs;
+    int unit = rest < 0 ? at / wide : rest / narrow, column = rest < 0 ? at % wide : wide + rest % narrow;
+    return (begin + unit) * columns + column;
+}
+
 // THROUGH_N: n and its gradient go with the states, as an exact gradient wants it, and one of a state that goes in.
 // saved, saved_n: the states at anchors, as Anchors of the forward pass. parts, n_parts, gammas: as vlstm_gradient_parts
 // leaves them. q_dq, k_dk [64 columns of Q][heads][S]: dots. saved_dn as saved_n. products [head][first state, anchors, last
@@ -87,15 +97,15 @@ __global__ void __launch_bounds__(Shapes<T, DHQK, DHHV>::Keyed::THREADS, 1)
                     const float* __restrict__ dnN, float* __restrict__ dC0, float* __restrict__ dn0,
                     const int* __restrict__ cu_seqlens, bool packed, bool given, bool given_last, bool wanted, int heads,
                     int sequences, int chunks, int anchors, int S, int dhqk, int dhhv, int segments, int chunks_each,
-                    int only, int sharing) {
+                    int only, int late, int sharing) {
     using Wide = typename Shapes<T, DHQK, DHHV>::Wide;
     using Keyed = typename Shapes<T, DHQK, DHHV>::Keyed;
     using Saved = State<T, Keyed::KEY>;
     static_assert(Wide::THREADS == Keyed::THREADS, "blocks of one launch");
     DYNAMIC_TILES(unsigned char, memory);
     int of_keys = (dhqk + Wide::WIDTH - 1) / Wide::WIDTH, of_values = (dhhv + Keyed::WIDTH - 1) / Keyed::WIDTH;
-    Segment own(only < 0 ? 2 * of_keys + of_values : only < 2 ? of_keys : of_values, segments, chunks_each, S,
-                packed ? cu_seqlens : nullptr, heads);
+    int columns = only < 0 ? 2 * of_keys + of_values : only < 2 ? of_keys : of_values;
+    Segment own(short_ones_last(blockIdx.x, gridDim.x, columns, 2 * of_keys, late), columns, segments, chunks_each, S, packed ? cu_seqlens : nullptr, heads);
     const Sequence& sequence = own.sequence;
     int gradient = only >= 0 ? only : min(own.column / of_keys, 2);
     if (only < 0) own.column -= gradient * of_keys;

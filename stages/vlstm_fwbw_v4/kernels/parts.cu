@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     __shared__ Ring<W::PLACES> places;
     __shared__ Ring<2> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
-    Segment own((dhhv + W::WIDTH - 1) / W::WIDTH, segments - 1, chunks_each, S);
+    Segment own(blockIdx.x, (dhhv + W::WIDTH - 1) / W::WIDTH, segments - 1, chunks_each, S);
     int slices = (dhhv + W::WIDTH - 1) / W::WIDTH, group = threadIdx.x / 128;
     long long part = 1ll * own.sequence.index * (segments - 1) + own.index;
     own.from += chunks_each, own.to = min((S + CHUNK - 1) / CHUNK, own.from + chunks_each);

@@ -16,10 +16,10 @@ struct Segment {
     int index, column, from, to;
     Sequence sequence;
 
-    __device__ __forceinline__ Segment(int columns, int segments, int chunks_each, int S,
+    __device__ __forceinline__ Segment(int block, int columns, int segments, int chunks_each, int S,
                                        const int* cu_seqlens = nullptr, int heads = 0)
-        : index(blockIdx.x / columns % segments), column(blockIdx.x % columns),
-          sequence(blockIdx.x / columns / segments, S, cu_seqlens, heads) {
+        : index(block / columns % segments), column(block % columns),
+          sequence(block / columns / segments, S, cu_seqlens, heads) {
         from = index * chunks_each, to = min((sequence.length + CHUNK - 1) / CHUNK, from + chunks_each);
     }
 };

@@ -241,6 +241,11 @@ fn instance(
     source.instances(kernel).find(fits).expect("DHQK and DHHV of a checked problem")
 }
 
+/// Of how many segments the short blocks come last in a launch: of as many as the GPU works on at once.
+fn late_units(device: &Device, blocks_of_each: usize) -> usize {
+    device.facts().multiprocessors as usize / blocks_of_each
+}
+
 /// As many as there are, if a launch can have so many.
 fn blocks(what: &str, all: usize) -> Result<u32, Error> {
     let too_many = |_| Error::bad(what, format!("at most {}, one a block", i32::MAX), all);
@@ -429,15 +434,16 @@ impl Version for Walks {
         }
 
         let kernel = device.load(gradients)?;
-        let launches: &[(i32, usize)] = match self.launches {
-            Launches::Three => &[(0, key_blocks), (1, key_blocks), (2, value_blocks)],
-            _ => &[(-1, of_head)],
+        let late = late_units(device, of_head);
+        let launches: &[(i32, usize, usize)] = match self.launches {
+            Launches::Three => &[(0, key_blocks, 0), (1, key_blocks, 0), (2, value_blocks, 0)],
+            _ => &[(-1, of_head, late)],
         };
-        for &(only, of_head) in launches {
+        for &(only, of_head, late) in launches {
             let grid =
                 blocks("B NH slices of the gradients", heads * sequences * segments * of_head)?;
             let launch = Launch::of([grid, 1, 1], kernel.block()?);
-            plan.launch_in(&scope, &kernel, launch, arguments![only])?;
+            plan.launch_in(&scope, &kernel, launch, arguments![only, late])?;
         }
 
         let kernel = device.kernel(&kernels::FORGET, "vlstm_anchored_forget<128>")?;

@@ -12,7 +12,7 @@ use vlstm_fw_v4::{
     LinearForward, WEIGHTS, has_weights, linear_bench_shapes, linear_test_shapes, panels,
 };
 
-use crate::{Room, SIDE, blocks, instance, kernels};
+use crate::{Room, SIDE, blocks, instance, kernels, late_units};
 
 /// Walks for the gradients, whose weights are at most 1, or given, and which have no n.
 #[derive(Debug)]
@@ -211,6 +211,7 @@ impl Version for Linear {
         let key_width = if room == [64, 64] || room[1] == 256 { 1 } else { 2 };
         let key_blocks = dhqk.div_ceil(SIDE * key_width);
         let value_blocks = dhhv.div_ceil(SIDE * value_width);
+        let of_head = 2 * key_blocks + value_blocks;
         let (key_panels, value_panels) = (key_blocks * key_width, value_blocks * value_width);
 
         let mut plan = Plan::new(device);
@@ -273,11 +274,11 @@ impl Version for Linear {
             .with(arguments![given_last: last.1, wanted: first.1, packed: is_packed])
             .with(arguments![through_n: false, heads, sequences, chunks, stretches, anchors])
             .with(arguments![parts_of_dot, slices: key_panels, keys: room[0], S: s, dhqk, dhhv])
-            .with(arguments![segments: 1, chunks_each: chunks, only: -1, sharing]);
+            .with(arguments![segments: 1, chunks_each: chunks, only: -1, sharing])
+            .with(arguments![late: late_units(device, of_head)]);
 
         let forget = kernels::FORGET.instances("vlstm_anchored_forget");
         let forget = forget.into_iter().find(|i| i.has("GATES", self.gates)).expect("one");
-        let of_head = 2 * key_blocks + value_blocks;
         for (what, instance, count, own) in [
             ("B NH slices of the gradients", gradients, heads * sequences * of_head, arguments![]),
             ("B NH stretches of S", forget, (heads * stretches).div_ceil(4), of_forget),

@@ -22,7 +22,6 @@ template <class T, int KEY, int GROUPS, int PLACES, int OUTS = 1, int HEADS = 1>
     typename PlaceOf<T, KEY, GROUPS, HEADS>::type places[PLACES];
     T pairs[2 * HEADS][CHUNK * PANEL], out[OUTS][GROUPS][CHUNK * PANEL];
     float inverse[2][CHUNK];  // 1 / (n_i + eps)
-    float4 room[State<T, KEY>::ROOM];
 };
 
 // What is saved of a sequence for a backward pass: states [head][anchor][64 columns of V], `count` anchors a head; 0 where
@@ -118,7 +117,7 @@ struct Walk {
             pairs.wait_full(pair);
             state.add_chunk_pairs_to_out(shared.pairs[pair.place * HEADS + head]);
             state.add_keys(place);
-            state.template divide<NORMALIZER::DIVIDES>(shared.inverse[pair.place], shared.room, first / CHUNK);
+            state.template divide<NORMALIZER::DIVIDES>(shared.inverse[pair.place]);
             leave(pairs, pair);
             state.round();
             leave(places, turn);

@@ -36,30 +36,7 @@ template <class T, int KEY, int PARTS = 1> class State {
         return PARTS > 1 ? (j + part_ * (BLOCKS / PARTS)) % BLOCKS : j;
     }
 
-    // Half of out goes to the other part, and what that has of the other half comes.
-    __device__ __forceinline__ void exchange(float4* room, int turn) {
-        room += turn % 2 * (2 * 4 * 128) + threadIdx.x % 128;
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            const float* there = out + 4 * n;
-            float4 low = make_float4(there[0], there[1], there[2], there[3]);
-            float4 high = make_float4(there[16], there[17], there[18], there[19]);
-            room[(part_ * 4 + n) * 128] = part_ > 0 ? low : high;
-        }
-        named_barrier_sync(1, 256);  // both have sent; and both have read what was sent the last time but one
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            float4 more = room[((1 - part_) * 4 + n) * 128];
-            float with[4] = {more.x, more.y, more.z, more.w};
-#pragma unroll
-            for (int w = 0; w < 4; ++w) both[4 * n + w] = with[w] + (part_ > 0 ? out[16 + 4 * n + w] : out[4 * n + w]);
-        }
-    }
-
   public:
-    // Floats of shared memory for what parts send each other, in turn to two places.
-    static constexpr int ROOM = PARTS > 1 ? 2 * 2 * 4 * 128 : 1;
-
     __device__ __forceinline__ explicit State(int part = 0) : part_(part) {}
 
     // 0, or C0 [dhqk][dhhv] from column `value` on; or [dhhv][dhqk].
@@ -257,16 +234,15 @@ template <class T, int KEY, int PARTS = 1> class State {
     // ANCHOR: store
     // h_i = out_i / (n_i + eps), rounded, once it is there; or out_i itself.
     template <bool DIVIDES = true>
-    __device__ __forceinline__ void divide(const float* inverse, float4* room, int turn) {
+    __device__ __forceinline__ void divide(const float* inverse) {
+        static_assert(PARTS == 1, "parts have to give each other their shares first");
         wgmma_wait<1>();
-        if constexpr (PARTS > 1) exchange(room, turn);
 #pragma unroll
         for (int n = 0; n < SHARE / 8; ++n) {
-            int first = PARTS > 1 ? part_ * SHARE : 0;
             float2 by = {1, 1};
-            if constexpr (DIVIDES) by = *reinterpret_cast<const float2*>(&inverse[first + n * 8 + lane() % 4 * 2]);
-            h[n / 2][n % 2 * 2] = two_halves<T>(made()[4 * n] * by.x, made()[4 * n + 1] * by.y);
-            h[n / 2][n % 2 * 2 + 1] = two_halves<T>(made()[4 * n + 2] * by.x, made()[4 * n + 3] * by.y);
+            if constexpr (DIVIDES) by = *reinterpret_cast<const float2*>(&inverse[n * 8 + lane() % 4 * 2]);
+            h[n / 2][n % 2 * 2] = two_halves<T>(out[4 * n] * by.x, out[4 * n + 1] * by.y);
+            h[n / 2][n % 2 * 2 + 1] = two_halves<T>(out[4 * n + 2] * by.x, out[4 * n + 3] * by.y);
         }
     }
 
