@@ -51,14 +51,16 @@
     const isHeld = event => event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
     const stages = [];
 
-    // Where no figure has the focus, left and right step the one in the middle of the screen: they would turn the book's page.
+    // Where no figure has the focus, left and right step the one in the middle of the screen, else the first that is in sight: they
+    // would turn the book's page.
     document.addEventListener('keydown', event => {
         const isArrow = event.key === 'ArrowLeft' || event.key === 'ArrowRight';
         if (!isArrow || isHeld(event) || event.target.closest('.stage, input, textarea, select')) return;
-        const shown = stages.find(({ stage }) => {
+        const between = (from, to) => stages.find(({ stage }) => {
             const { top, bottom } = stage.getBoundingClientRect();
-            return top < innerHeight / 2 && bottom > innerHeight / 2;
+            return top < to && bottom > from;
         });
+        const shown = between(innerHeight / 2, innerHeight / 2) ?? between(0, innerHeight);
         if (!shown) return;
         event.stopPropagation();
         event.preventDefault();

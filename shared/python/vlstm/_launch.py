@@ -5,6 +5,7 @@ import math
 import operator
 import pathlib
 import re
+import sys
 import warnings
 
 import torch
@@ -39,8 +40,17 @@ def _tell_where_to_look():
 def _say_that_it_is_slow():
     warnings.warn(
         "vlstm: tensors on the CPU run on an emulator of a GPU, which is thousands of times slower than one",
-        stacklevel=2,
+        stacklevel=_levels_of_libraries(),
     )
+
+
+def _levels_of_libraries():
+    """How many calls stand between the caller's own code and what the function that asks does: those of this package and of torch."""
+    own = (str(pathlib.Path(__file__).parent), str(pathlib.Path(torch.__file__).parent))
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 # The passes of the gated delta rule and of linear attention have the letters of flash-linear-attention.
