@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use lab_ptx::{Given, NEXT_LITERAL, translate_asm};
 
+use crate::branches::{Branches, directive, line_of};
 use crate::cuts::directive_end;
 use crate::instructions::needs;
 use crate::tokens::{Kind, Tokens};
@@ -23,9 +24,14 @@ pub(crate) fn rewrite_asm(
     let Some((open, close)) = open.and_then(|o| Some((o, tokens.closing(o)?))) else {
         return Ok(None);
     };
-    let refuse = |what: &str| format!("line {}: {what}", line_of(tokens, tokens.start(word)).0);
+    let refuse =
+        |what: &str| format!("line {}: {what}", line_of(tokens.text, tokens.start(word)).0);
     let mut at = open + 1;
     let parts = Part::read(tokens, &mut at, close, 0);
+    let operands = if parts.is_some() { at } else { open + 1 };
+    if let Some(branches) = Branches::first(tokens, operands..close) {
+        return of_branches(tokens, word, &branches).map(Some);
+    }
     let parts = parts.ok_or_else(|| {
         refuse("asm: expected whole literals between the #if and #endif of its text")
     })?;
@@ -46,17 +52,31 @@ pub(crate) fn rewrite_asm(
         // What is behind stays where it is.
         let lines = |text: &str| text.matches('\n').count();
         let missing = lines(&tokens.text[range.clone()]).saturating_sub(lines(&new));
-        let (line, column) = line_of(tokens, range.end);
+        let (line, column) = line_of(tokens.text, range.end);
         new += &format!("{}\n#line {line}\n{}", "\n".repeat(missing), " ".repeat(column));
     }
     Ok(Some((range, new)))
 }
 
-/// Line, from 1, and column, from 0, of a place.
-fn line_of(tokens: &Tokens<'_>, at: usize) -> (usize, usize) {
-    let before = &tokens.text[..at];
-    let column = before.rsplit('\n').next().map_or(0, str::len);
-    (before.matches('\n').count() + 1, column)
+/// An `asm` that `#if` cuts behind its text: one of each branch.
+fn of_branches(
+    tokens: &Tokens<'_>,
+    word: usize,
+    branches: &Branches,
+) -> Result<(Range<usize>, String), String> {
+    let start = tokens.start(word);
+    let mut news = Vec::new();
+    for text in &branches.texts {
+        let own = Tokens::read(text);
+        let word = own.all.iter().position(|token| token.range.start == start);
+        let new = word.map(|word| rewrite_asm(&own, word)).transpose()?.flatten();
+        let (range, new) = new.ok_or_else(|| {
+            let line = line_of(tokens.text, start).0;
+            format!("line {line}: asm: expected ) in each branch of #if, got none")
+        })?;
+        news.push((range.end, new));
+    }
+    Ok(branches.joined(tokens.text, start, &news))
 }
 
 /// Whether an `asm` may stand on several lines: not in a macro, nor among a macro's arguments.
@@ -119,10 +139,6 @@ impl Part {
             }
         }
     }
-}
-
-fn directive<'a>(tokens: &Tokens<'a>, at: usize) -> &'a str {
-    tokens.at(at).trim_start_matches('#').trim()
 }
 
 struct Asm<'a> {
@@ -188,7 +204,7 @@ impl Asm<'_> {
             if let Some(&literal) = literal {
                 let quoted = self.tokens.at(literal);
                 let blank = quoted.len() - quoted.trim_start_matches(['"', ' ', '{']).len();
-                let (line, column) = line_of(self.tokens, self.tokens.start(literal));
+                let (line, column) = line_of(self.tokens.text, self.tokens.start(literal));
                 body += &format!("\n#line {line}\n{}", " ".repeat(column + blank));
             }
             body += statement;
@@ -262,6 +278,13 @@ mod tests {
         assert!(got.contains("#else\n") && got.contains("\n#endif\n"), "{all:?}");
         let nested = "asm(\n#if A\n#ifdef B\n\"membar.gl;\"\n#else\n\"membar.cta;\"\n#endif\n#else\n\";\"\n#endif\n : )";
         assert_eq!(rewritten(nested).unwrap().matches("#endif").count(), 2);
+        // Each branch may end it.
+        let ends = "asm(\"mov.u32 %0, %1;\" : \"=r\"(x) :\n#ifdef A\n \"r\"(2));\n#else\n \"r\"(1));\n#endif\nf();";
+        let got = rewritten(ends).unwrap();
+        let (first, second) = got.split_once("\n#else\n#line 1\ndo {").unwrap();
+        assert!(first.starts_with("\n#ifdef A\n#line 1\ndo {") && first.contains("(2)"), "{got}");
+        assert!(second.contains("(1)") && !second.contains("(2)"), "{got}");
+        assert!(got.ends_with("\n#endif\n#line 6\n      "), "{got}");
         let many = format!("asm({})", "\"\"\n#if A\n\";\"\n#endif\n".repeat(5));
         assert_eq!(
             rewritten(&many).unwrap_err(),

@@ -65,6 +65,14 @@ pub(crate) fn watch(module: Arc<Module>, end: End) {
     }
 }
 
+/// Return addresses of the functions that this thread is in.
+pub(crate) fn frames() -> Vec<usize> {
+    let mut frames = [std::ptr::null_mut::<c_void>(); DEPTH];
+    // SAFETY: room for as many addresses.
+    let count = unsafe { backtrace(frames.as_mut_ptr(), DEPTH as c_int) };
+    frames[..(count.max(0) as usize).min(DEPTH)].iter().map(|f| *f as usize).collect()
+}
+
 extern "C" fn give_up(_: c_int) {
     // SAFETY: ends the process.
     unsafe { libc::_exit(128 + libc::SIGABRT) }

@@ -52,6 +52,7 @@ pub(crate) struct Host {
     is_nested: extern "C" fn() -> c_int,
     launch_later: unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> c_int,
     end: extern "C" fn(c_int),
+    refuse: unsafe extern "C" fn(*const c_char),
 }
 
 pub(crate) static HOST_TABLE: Host = Host {
@@ -69,6 +70,7 @@ pub(crate) static HOST_TABLE: Host = Host {
     is_nested,
     launch_later,
     end: crate::program::end_at_once,
+    refuse,
 };
 
 /// What a program has done so far.
@@ -85,6 +87,8 @@ pub(crate) struct State {
     pub(crate) repeated: usize,
     /// Calls that were refused, and why.
     pub(crate) refused: BTreeSet<String>,
+    /// Those of them that a GPU refuses, too.
+    pub(crate) api_errors: usize,
     /// A launch has ended early or not begun: what it was to write is missing for that reason.
     is_broken: bool,
     /// Kernels that cannot be run, and why.
@@ -103,6 +107,22 @@ impl State {
         let (&base, &(len, kind)) = self.memory.range(..=address).next_back()?;
         (address < base + len).then_some((base, len, kind))
     }
+
+    /// Keeps a call that a GPU refuses, too, with the line of the program that makes it: each once.
+    pub(crate) fn refuse(&mut self, what: &str) {
+        self.refuse_at(what, host_line(false));
+    }
+
+    /// The same of a launch.
+    fn refuse_launch(&mut self, what: &str) {
+        self.refuse_at(what, host_line(true));
+        self.is_broken = true;
+    }
+
+    fn refuse_at(&mut self, what: &str, line: Option<String>) {
+        let place = line.map_or_else(String::new, |line| format!(", at {line}"));
+        self.api_errors += usize::from(self.refused.insert(format!("{what}{place}")));
+    }
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -112,6 +132,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     findings: Vec::new(),
     repeated: 0,
     refused: BTreeSet::new(),
+    api_errors: 0,
     is_broken: false,
     not_run: BTreeSet::new(),
     is_quiet: false,
@@ -161,6 +182,18 @@ pub(crate) fn is_variable(address: usize) -> bool {
     modules().iter().any(|module| module.holds(address))
 }
 
+/// The line of the program's own that has called into this one; `None` where the caller is not the program's. A launch is asked for by
+/// the kernel's own function, which the program's line calls.
+fn host_line(is_launch: bool) -> Option<String> {
+    // A kernel's frames lie on a stack of its own.
+    let frames = if lab_emulator::in_kernel() { Vec::new() } else { crate::fault::frames() };
+    let modules = modules();
+    let place = |frame| modules.iter().find_map(|module| module.own_source(frame));
+    let mut places = frames.into_iter().filter_map(place);
+    let first = places.next();
+    if is_launch { places.next().or(first) } else { first }
+}
+
 extern "C" fn in_kernel() -> c_int {
     c_int::from(lab_emulator::in_kernel())
 }
@@ -201,7 +234,7 @@ pub(crate) extern "C" fn release(address: *mut c_void, kind: c_int) -> c_int {
         _ => {
             let call = if kind == HOST { "cudaFreeHost" } else { "cudaFree" };
             let got = format!("{call}: expected an address that was allocated and not freed since");
-            state.refused.insert(got);
+            state.refuse(&got);
             INVALID_VALUE
         }
     };
@@ -241,7 +274,7 @@ pub(crate) fn check_copy(to: usize, from: usize, bytes: usize, kind: c_int) -> c
     for (end, address, is_device) in [("destination", to, to_device), ("source", from, from_device)]
     {
         if let Some(wrong) = wrong_end(&state, address, bytes, is_device) {
-            state.refused.insert(format!("cudaMemcpy: {end}: {wrong}"));
+            state.refuse(&format!("cudaMemcpy: {end}: {wrong}"));
             return INVALID_VALUE;
         }
     }
@@ -278,7 +311,7 @@ fn wrong_end(state: &State, address: usize, bytes: usize, is_device: bool) -> Op
 pub(crate) unsafe extern "C" fn fill(to: *mut c_void, value: c_int, bytes: usize) -> c_int {
     let mut state = state();
     if let Some(wrong) = wrong_end(&state, to as usize, bytes, true) {
-        state.refused.insert(format!("cudaMemset: {wrong}"));
+        state.refuse(&format!("cudaMemset: {wrong}"));
         return INVALID_VALUE;
     }
     // Only device memory is the emulator's own mapping, of zeros.
@@ -327,7 +360,7 @@ unsafe extern "C" fn adopt(address: *mut c_void, bytes: usize) -> c_int {
     match unsafe { lab_emulator::adopt(address.cast(), bytes) } {
         Ok(()) => SUCCESS,
         Err(error) => {
-            state().refused.insert(format!("cudaHostRegister: {error}"));
+            state().refuse(&format!("cudaHostRegister: {error}"));
             ALREADY_REGISTERED
         }
     }
@@ -342,6 +375,12 @@ unsafe extern "C" fn unsupported(name: *const c_char) {
     // SAFETY: a literal of the program.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     state().refused.insert(format!("{name} is not supported"));
+}
+
+unsafe extern "C" fn refuse(what: *const c_char) {
+    // SAFETY: a literal of the program.
+    let what = unsafe { CStr::from_ptr(what) }.to_string_lossy();
+    state().refuse_launch(&what);
 }
 
 /// A launch that a kernel has asked for: it begins when that kernel's grid has ended, as CUDA allows.
@@ -441,8 +480,7 @@ pub(crate) fn launch_kernel(kernel: &Kernel, config: &Config, arguments: &[*mut 
     let Some((options, arch)) = PROGRAM.get() else { return LAUNCH_FAILURE };
     if let Err((what, code)) = fits(config, *arch) {
         let mut state = state();
-        state.refused.insert(format!("{}: {what}", readable(kernel.name())));
-        state.is_broken = true;
+        state.refuse_launch(&format!("{}: {what}", readable(kernel.name())));
         return code;
     }
     let mut code = run(kernel, config, arguments, *options);
@@ -534,7 +572,10 @@ fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Opt
             if ended { LAUNCH_FAILURE } else { SUCCESS }
         }
         Ok(Err(error)) => {
-            state().refused.insert(error.to_string().replace(kernel.name(), &name));
+            let mut state = state();
+            // It has not begun.
+            state.launches -= 1;
+            state.refuse_launch(&error.to_string().replace(kernel.name(), &name));
             INVALID_CONFIGURATION
         }
         Err(_) => LAUNCH_FAILURE,

@@ -25,6 +25,7 @@
 
 mod arch;
 mod assembly;
+mod branches;
 mod built;
 mod cache;
 mod clusters;

@@ -88,6 +88,8 @@ pub struct Report {
     pub repeated: usize,
     /// Calls of the runtime API that were refused.
     pub refused: Vec<String>,
+    /// Those of them that are the program's errors, which a GPU refuses, too; the others are not supported here.
+    pub api_errors: usize,
     /// Kernels that were launched and cannot be run here, and why.
     pub not_run: Vec<String>,
     /// The signal that has ended its host code: which, and where.
@@ -407,6 +409,7 @@ fn report(status: c_int, lost: Option<String>) {
         findings: std::mem::take(&mut state.findings),
         repeated: state.repeated,
         refused: state.refused.iter().cloned().collect(),
+        api_errors: state.api_errors,
         not_run: state.not_run.iter().cloned().collect(),
         fault: FAULT.get().cloned(),
         lost,

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::assembly::rewrite_asm;
+use crate::branches::{Branches, is_whole};
 use crate::conditions::{List, Macros};
 use crate::cuts::directive_end;
 use crate::facts::Facts;
@@ -364,7 +365,7 @@ impl<'a> Reader<'a> {
     // ---- launches -----------------------------------------------------------------------------
 
     /// `k<T><<<grid, block>>>(x)`, by the place of `<<<`.
-    fn launch(&self, open: usize, edits: &mut Edits) -> Result<(), String> {
+    fn launch(&mut self, open: usize, edits: &mut Edits) -> Result<(), String> {
         let tokens = self.tokens;
         let mut depth = 0i64;
         let close = (open + 1..tokens.all.len()).find(|&i| {
@@ -384,6 +385,13 @@ impl<'a> Reader<'a> {
         let end = end.ok_or_else(|| self.refuse(close, "expected (arguments) behind >>>"))?;
         let first = self.callee(open);
         let first = first.ok_or_else(|| self.refuse(open, "expected a kernel before <<<"))?;
+        let has_directive = |i: usize| tokens.all[i].kind == Kind::Directive;
+        if ((open..close).any(has_directive) || !is_whole(tokens, close..end))
+            && let Some(branches) = Branches::first(tokens, open..end)
+        {
+            edits.push(self.cut_launch(open, tokens.start(first), &branches)?);
+            return Ok(());
+        }
         let mut configuration = String::new();
         for index in open + 1..close {
             if index > open + 1 && tokens.end(index - 1) < tokens.start(index) {
@@ -399,6 +407,32 @@ impl<'a> Reader<'a> {
         edits.push((tokens.start(open)..tokens.end(close), String::new()));
         edits.push((tokens.end(end)..tokens.end(end), " : (void)0)".into()));
         Ok(())
+    }
+
+    /// A launch that `#if` cuts, and whose kernel stands at `start`: one of each branch.
+    fn cut_launch(
+        &mut self,
+        open: usize,
+        start: usize,
+        branches: &Branches,
+    ) -> Result<(Range<usize>, String), String> {
+        let tokens = self.tokens;
+        let (at, missing) = (tokens.start(open), self.refuse(open, "expected a kernel before <<<"));
+        let mut news = Vec::new();
+        for text in &branches.texts {
+            let own = Tokens::read(text);
+            let open = own.all.iter().position(|token| token.range.start == at);
+            let hidden = self.hidden.clone();
+            let mut reader =
+                Reader { tokens: &own, hidden, in_dim3: false, macros: &mut *self.macros };
+            let mut edits = Edits::new();
+            reader.launch(open.ok_or_else(|| missing.clone())?, &mut edits)?;
+            let end = edits.iter().map(|(range, _)| range.end).max().unwrap_or(at);
+            let changed = apply(text, edits);
+            let behind = text.len() - end;
+            news.push((end, changed[start..changed.len() - behind].to_owned()));
+        }
+        Ok(branches.joined(tokens.text, start, &news))
     }
 
     /// The first token of the expression that ends before `open`.
@@ -757,6 +791,18 @@ mod tests {
         let expected = "(::emu::configure(dim3(1, 2), n >> 1, 0, s) ? (void)ns::k<T, 4>\n(x, f(y)) : (void)0); \
                         #define L (::emu::configure(g, b) ? (void)k##n() : (void)0)";
         assert_eq!(rewritten(text).text, expected);
+        // Each branch of #if has one of its own, whether it ends the launch or not.
+        let cut = "k<<<\n#ifdef A\n1, 2\n#else\n3, 4\n#endif\n>>>(x);";
+        let ends = "k<<<\n#ifdef A\n1, 2>>>(x);\n#else\n3, 4>>>(x);\n#endif\nf();";
+        for text in [cut, ends] {
+            let got = rewritten(text).text;
+            let (first, second) = got.split_once("#else").unwrap();
+            assert!(first.starts_with("\n#ifdef A\n#line 1\n(::emu::configure(1, 2)"), "{got}");
+            assert!(
+                second.contains("(::emu::configure(3, 4)") && second.contains("\n#endif"),
+                "{got}"
+            );
+        }
         assert_eq!(rewritten("k << <1, 2>> >(x)").text, rewritten("k <<< 1, 2>>> (x)").text);
         for (text, reason) in
             [("k<<<1, 2)", "line 1: expected >>>"), ("\nk<<<1>>> x", "line 2: expected (")]

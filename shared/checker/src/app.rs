@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use lab_app::{Built, Error, Nvcc, Options, Program, Report};
 use lab_emulator::Finding;
 use serde_json::json;
@@ -18,7 +18,7 @@ use crate::{out, own};
 
 /// The program is compiled by the host's C++ compiler and runs natively, with your rights: run what you
 /// would run without this tool. Its own output and exit code are kept; findings go to stderr and end
-/// with exit code 3.
+/// with exit code 3, and so do errors of API calls, handled or not.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The program's files: .cu, .cpp, .cc or .c; or one program that nvcc has built with -cudart shared
@@ -51,6 +51,9 @@ pub struct Arguments {
     /// What is wrong by the letter alone counts as well: the exit code is 3
     #[arg(long)]
     strict: bool,
+    /// Errors of API calls, such as a launch that is refused: explicit, the exit code is 3; no, the program may make them
+    #[arg(long, value_enum, default_value_t)]
+    report_api_errors: ApiErrors,
     /// The GPU that is stood for, such as sm_90: __CUDA_ARCH__, device properties, shared memory, clusters [default: sm_80]
     #[arg(long)]
     arch: Option<String>,
@@ -63,6 +66,16 @@ pub struct Arguments {
     /// Arguments of the program
     #[arg(last = true)]
     arguments: Vec<String>,
+}
+
+/// What errors of API calls do, as compute-sanitizer's option of the same name has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ApiErrors {
+    /// They count as findings do.
+    #[default]
+    Explicit,
+    /// They are told, and the program's own exit code stays.
+    No,
 }
 
 /// Compiles and runs the program, which ends this process.
@@ -82,6 +95,8 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), CheckFailure> {
         order: order(arguments.order.as_deref(), arguments.seed)?,
     };
     STRICT.store(arguments.strict, Ordering::Relaxed);
+    let counted = arguments.report_api_errors == ApiErrors::Explicit;
+    API_ERRORS_COUNT.store(counted, Ordering::Relaxed);
     if let Some(program) = built(arguments)? {
         let given = arguments.arch.as_deref().map(|name| arch(Some(name))).transpose()?;
         let built = Built::open(program, &options, given).map_err(|e| refused(e, arguments))?;
@@ -182,12 +197,15 @@ fn run_built(
 
 /// Whether what is wrong by the letter alone counts.
 static STRICT: AtomicBool = AtomicBool::new(false);
+/// Whether errors of API calls count.
+static API_ERRORS_COUNT: AtomicBool = AtomicBool::new(true);
 
 /// Findings outrank what the program says of itself, and that outranks a text that could not be written.
 fn code(report: &Report) -> u8 {
     let strict = STRICT.load(Ordering::Relaxed);
     let counts = |(_, finding): &(String, Finding)| strict || finding.formal.is_none();
-    if report.findings.iter().any(counts) {
+    let has_errors = report.api_errors > 0 && API_ERRORS_COUNT.load(Ordering::Relaxed);
+    if has_errors || report.findings.iter().any(counts) {
         3
     } else if report.exit != 0 {
         report.exit as u8
@@ -210,6 +228,10 @@ fn end_in_text(report: Report) -> u8 {
     if let Some(fault) = &report.fault {
         note!("{tool} app: {fault}");
     }
+    let errors = match report.api_errors {
+        0 => String::new(),
+        n => format!(", {}", counted_as(n, "API error", "API errors")),
+    };
     let more = match report.repeated {
         0 => String::new(),
         n => format!(" ({n} more at the same places)"),
@@ -218,11 +240,11 @@ fn end_in_text(report: Report) -> u8 {
         note!("{tool} app: {}", CheckFailure::lost(why).message());
     }
     // A program that finds itself on the wrong GPU may say so and end well.
-    if report.launches == 0 && report.exit == 0 {
+    if report.launches == 0 && report.exit == 0 && report.api_errors == 0 {
         note!("{tool} app: no kernel was launched, so nothing was checked");
     }
     note!(
-        "{tool} app: {}, {}{more}; the program ended with {}",
+        "{tool} app: {}, {}{more}{errors}; the program ended with {}",
         counted_as(report.launches, "launch", "launches"),
         counted_findings(report.findings.iter().map(|(_, finding)| finding)),
         report.exit
@@ -241,7 +263,8 @@ fn end_in_json(report: Report) -> u8 {
     say!(
         "{}",
         json!({ "launches": report.launches, "findings": findings.collect::<Vec<_>>(),
-                "repeated": report.repeated, "refused": report.refused, "not_run": report.not_run,
+                "repeated": report.repeated, "refused": report.refused,
+                "api_errors": report.api_errors, "not_run": report.not_run,
                 "fault": report.fault,
                 "program": report.exit, "exit": code })
     );

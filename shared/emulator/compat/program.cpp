@@ -92,8 +92,8 @@ extern "C" void emu_launch_configured(const EmuExport* kernel, const void* funct
         return;
     }
     if (!is_allowed(function, configured_shared)) {
-        host->unsupported("a launch with more than 48 KiB of dynamic shared memory that cudaFuncSetAttribute has not "
-                          "asked for");
+        host->refuse("a launch: expected at most 48 KiB of dynamic shared memory, or a call of cudaFuncSetAttribute that "
+                     "asks for more");
         keep(cudaErrorInvalidValue);
         return;
     }

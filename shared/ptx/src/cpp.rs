@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::coalesced::{coalesce, is_same};
 use crate::constants::Constants;
 use crate::module::{Entry, Error, Function, Line, Module, Parameter, Place, Variable, What};
-use crate::statement::{Instruction, Operand, Statement, Value, whole_number};
+use crate::statement::{Instruction, Operand, Statement, Value, label_name, whole_number};
 use crate::text::{Space, Symbol, Text, cpp_name, names_of, of_register, of_type};
 
 /// The namespace of what a module becomes.
@@ -261,8 +261,20 @@ impl Module {
                     body.push('\n');
                 }
                 What::Statement(Statement::Instruction(instruction)) => {
+                    let name = name_of(instruction);
+                    if let Some(label) = missing_label(instruction, lines) {
+                        let reason =
+                            format!("'{name}': expected a label of this function, got {label}");
+                        return Err(Error::new(*line, reason));
+                    }
                     let done = text.instruction(instruction);
-                    let done = done.ok_or_else(|| unknown(&name_of(instruction)))?;
+                    let done = done.ok_or_else(|| match text.undeclared(instruction) {
+                        Some(register) => Error::new(
+                            *line,
+                            format!("'{name}': register %{register} is not declared"),
+                        ),
+                        None => unknown(&name),
+                    })?;
                     let given = constant.iter().filter_map(|name| text.places.get(*name));
                     let given: String =
                         given.map(|own| format!(" EMU_LOOKED_AT(&{own}, EMU_ANYWHERE);")).collect();
@@ -293,6 +305,18 @@ impl Module {
 /// `add.rn.f32` of `@p add.rn.f32 a, b, c;`.
 fn name_of(instruction: &Instruction) -> String {
     instruction.words.join(".")
+}
+
+/// The label that a branch goes to and that stands nowhere in the function.
+fn missing_label<'a>(instruction: &'a Instruction, lines: &[Line]) -> Option<&'a str> {
+    let (word, operands) = (instruction.words.first()?, &instruction.operands[..]);
+    let ("bra", [Operand::Value(Value::Register(label))]) = (word.as_str(), operands) else {
+        return None;
+    };
+    let own = label_name(label);
+    let is_own =
+        |line: &Line| matches!(&line.what, What::Statement(Statement::Label(name)) if *name == own);
+    (!lines.iter().any(is_own)).then_some(label.as_str())
 }
 
 fn quoted(name: &str) -> String {

@@ -103,6 +103,16 @@ impl Text<'_> {
         self.registers.iter().rev().find_map(|scope| scope.get(name)).copied()
     }
 
+    /// The first register of an instruction that is neither declared nor a special one.
+    pub(crate) fn undeclared<'a>(&self, own: &'a Instruction) -> Option<&'a str> {
+        values_in(own.guard.as_ref(), &own.operands).into_iter().find_map(|value| match value {
+            Value::Special(name) if self.register(name).is_none() && special(name).is_none() => {
+                Some(name.as_str())
+            }
+            _ => None,
+        })
+    }
+
     pub(crate) fn symbol(&self, name: &str) -> Option<&Symbol> {
         self.symbols.iter().rev().find_map(|scope| scope.get(name))
     }
@@ -305,6 +315,15 @@ pub(crate) fn names_in<'a>(
     guard: Option<&'a (Value, bool)>,
     operands: &'a [Operand],
 ) -> HashSet<&'a str> {
+    let names = values_in(guard, operands).into_iter().filter_map(|value| match value {
+        Value::Register(name) | Value::Special(name) => Some(name.as_str()),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// The values of a predicate and of operands, in their order.
+fn values_in<'a>(guard: Option<&'a (Value, bool)>, operands: &'a [Operand]) -> Vec<&'a Value> {
     let mut values: Vec<&Value> = guard.iter().map(|(value, _)| value).collect();
     for operand in operands {
         match operand {
@@ -317,9 +336,5 @@ pub(crate) fn names_in<'a>(
             }
         }
     }
-    let names = values.into_iter().filter_map(|value| match value {
-        Value::Register(name) | Value::Special(name) => Some(name.as_str()),
-        _ => None,
-    });
-    names.collect()
+    values
 }

@@ -174,6 +174,7 @@ int is_never() { return 0; }
 const EmuHost TABLE = {
     is_never,  ask_allocate, ask_release, ask_copy, ask_fill, nullptr, ask_type_of,
     ask_adopt, ask_disown,   refuse,      nullptr,  is_never, nullptr, nullptr,
+    refuse,
 };
 __attribute__((constructor(101))) void bind() { emu::host = &TABLE; }
 
@@ -185,7 +186,7 @@ cudaError_t launch(const void* f, dim3 grid, dim3 block, void** arguments, size_
     kernel->look_up();
     if (kernel->code) return keep(kernel->code);
     if (!emu::is_allowed(kernel, shared)) {
-        refuse("a launch with more than 48 KiB of dynamic shared memory that cudaFuncSetAttribute has not asked for");
+        refuse("a launch: expected at most 48 KiB of dynamic shared memory, or a call of cudaFuncSetAttribute that asks for more");
         return keep(cudaErrorInvalidValue);
     }
     std::vector<char> values;

@@ -26,6 +26,8 @@ struct EmuHost {
     int (*launch_later)(const EmuExport*, void** arguments);
     // The program ends itself without a return; of a process that it has forked this returns.
     void (*end)(int status);
+    // What a GPU refuses, too.
+    void (*refuse)(const char* what);
 };
 // Of program.cpp, which is not instrumented: kernels ask it too.
 extern "C" int emu_in_kernel();
