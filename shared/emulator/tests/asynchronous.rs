@@ -210,6 +210,18 @@ fn proxies_need_fences() {
     found(through_bulk, "NO_FENCE", &[Kind::UnfencedProxy]);
     found(stored_then_loaded, "SHARED_FENCE", &[Kind::UnfencedProxy]);
     found(through_bulk, "NO_WAIT", &[Kind::CopyInFlight]);
+    let mut under_way = 0;
+    for options in options() {
+        // A copy that comes behind the read is mended otherwise.
+        let finding = self::finding(doubled, "NO_WAIT", &options);
+        if finding.kind == Kind::CopyInFlight {
+            under_way += 1;
+            assert!(finding.fix.contains("the mbarrier at which"), "{options:?}: {finding}");
+        }
+        let finding = self::finding(through_bulk, "NO_FENCE", &options);
+        assert!(finding.fix.starts_with("fence.proxy.async "), "{options:?}: {finding}");
+    }
+    assert!(under_way > 0);
 }
 
 #[test]

@@ -102,22 +102,27 @@ fn the_remedy_is_that_of_the_widest_pair() {
         "lanes of a warp do not run in step: __syncwarp() between the two, or __syncthreads()";
     let of_blocks = "__syncthreads() between the two; also between lanes of one warp";
     for order in [Order::Forward, Order::Reverse, Order::Random(5), Order::Starve(5)] {
-        let finding = |mut distance: i32| {
+        let finding_of = |mut distance: i32, cooperative: bool| {
             let mut arrays = Arrays::new();
             let (mut x, mut out) = (arrays.of(&[0f32; 128]), arrays.of(&[0f32; 128]));
             let mut arguments = [arg(&mut x), arg(&mut out), arg(&mut distance)];
             let options = Options { order, ..Options::default() };
-            let outcome = run(&CHECKS, "distances", &plain(2, 64), &mut arguments, &options);
+            let config = Config { cooperative, ..plain(2, 64) };
+            let outcome = run(&CHECKS, "distances", &config, &mut arguments, &options);
             let mut findings = findings(outcome);
             println!("{findings}\n");
             assert_eq!((findings.all.len(), findings.more), (1, 0), "{findings}");
             findings.all.remove(0)
         };
+        let finding = |distance: i32| finding_of(distance, false);
         assert_eq!(finding(1).fix, of_warps);
         assert_eq!(finding(32).fix, of_blocks);
         let widest = finding(64);
         assert!(widest.fix.starts_with("blocks run in any order: "), "{widest}");
         assert!(widest.fix.ends_with("; also between lanes of one warp"), "{widest}");
+        // Blocks of a cooperative launch can meet.
+        let of_grid = finding_of(64, true).fix;
+        assert!(of_grid.starts_with("grid.sync() between the two"), "{of_grid}");
         // The pair that is shown is one that needs it.
         assert_ne!(widest.accesses[0].block, widest.accesses[1].block, "{widest}");
     }

@@ -144,7 +144,7 @@ __global__ void both(const float* x, float* y, int n) {
                 "next_turn",
                 &[
                     "called from k.cu:11:",
-                    "fix: a second __syncthreads() in the loop, behind k.cu:11:",
+                    "fix: a second __syncthreads(), behind k.cu:11:",
                     "comes to k.cu:9:",
                 ],
             ),

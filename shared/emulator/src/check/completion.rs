@@ -368,7 +368,10 @@ impl BlockCheck {
         };
         let message = format!("a thread exits while its bulk copy out of {name} may be under way");
         let mut finding = Finding::new(What::AbsentBlock, message)
-            .fix("bulk_commit, and bulk_wait_read<0> by the same thread before it exits");
+            .fix(
+                "cp.async.bulk.commit_group and cp.async.bulk.wait_group.read 0 (bulk_commit, bulk_wait_read<0>) by the \
+                 same thread before it exits",
+            );
         let me = thread.who.at(Kind::AsyncRead, 0, place);
         finding.accesses.push(self.launch.by("bulk copy".into(), me));
         Box::new(finding)

@@ -450,7 +450,21 @@ impl BlockCheck {
             let next_turn = |&(first, last): &(u16, u16)| launch.is_of_next_turn(first, last);
             let fix = match places.iter().find(|places| in_block && next_turn(places)) {
                 Some(&(first, last)) => self.end_of_turn(first, last),
-                None => remedy(other, me, space, formal).to_owned(),
+                None => {
+                    let fix = remedy(other, me, space, formal);
+                    let is_by_wait_group = fix == OF_COPY;
+                    match launch.mbarriers.is_empty() {
+                        false if is_by_wait_group => OF_ANY_COPY.to_owned(),
+                        false if weak && fix == OF_BLOCK => format!("{fix}, or {OF_MBARRIER}"),
+                        _ if launch.geometry.cooperative
+                            && weak
+                            && Need::of(other, me, space, formal) == Need::Grid =>
+                        {
+                            OF_GRID.to_owned()
+                        }
+                        _ => fix.to_owned(),
+                    }
+                }
             };
             (fix, verb(other.kind()))
         };
@@ -469,8 +483,8 @@ impl BlockCheck {
     fn end_of_turn(&self, first: u16, last: u16) -> String {
         let [next, done] = [first, last].map(|place| self.launch.outer_place(place));
         format!(
-            "a second __syncthreads() in the loop, behind {done}: the one between the two orders one turn of the loop, and \
-             a thread that is ahead comes to {next} in the next one"
+            "a second __syncthreads(), behind {done} (in the loop, or in the function that is called again): the one between the \
+             two orders one turn, and a thread that is ahead comes to {next} in the next one"
         )
     }
 
@@ -492,8 +506,9 @@ impl BlockCheck {
         }
         let name = launch.name(space, address, &self.shared);
         let message = format!("the async proxy may not see what was written to {name}");
-        let mut finding = Finding::new(What::UnfencedProxy, message)
-            .fix("fence_proxy_async() by the writer, then a barrier, then the copy");
+        let mut finding = Finding::new(What::UnfencedProxy, message).fix(
+            "fence.proxy.async (fence_proxy_async()) by the writer, then a barrier, then the copy",
+        );
         let own = if launch.products.contains(&me.place()) {
             "read by wgmma".into()
         } else {
@@ -820,8 +835,8 @@ impl BlockCheck {
 }
 
 /// What orders an access behind a product that reads the same.
-const WGMMA_READS: &str = "wgmma_commit() and wgmma_wait<0>() by the threads that multiply, then a barrier \
-     or an arrival for who writes their operands";
+const WGMMA_READS: &str = "wgmma.commit_group and wgmma.wait_group 0 (wgmma_commit(), wgmma_wait<0>()) by the threads \
+     that multiply, then a barrier or an arrival for who writes their operands";
 
 pub(super) fn verb(kind: Kind) -> &'static str {
     match kind {
@@ -844,6 +859,16 @@ pub(crate) fn describe(kind: Kind, bytes: usize) -> String {
 pub(super) const OF_WARP: &str =
     "lanes of a warp do not run in step: __syncwarp() between the two, or __syncthreads()";
 pub(super) const OF_BLOCK: &str = "__syncthreads() between the two";
+/// The same, where threads of the launch meet at mbarriers.
+const OF_MBARRIER: &str =
+    "an arrival at an mbarrier (cuda::barrier) by the one and a wait for its phase by the other";
+/// What orders blocks of a cooperative launch.
+const OF_GRID: &str = "grid.sync() between the two, by all threads of the grid";
+/// What ends copies of a launch that has no mbarrier.
+const OF_COPY: &str = "each thread waits for its own copies (cp.async.wait_group, perhaps with a smaller N), then __syncthreads()";
+/// What ends copies of a launch that has mbarriers: a bulk copy and one of a thread look the same under way.
+const OF_ANY_COPY: &str = "wait for the copy: for the phase of the mbarrier at which it counts, or by cp.async.wait_group, \
+     perhaps with a smaller N, in each thread that copies, then __syncthreads() for threads that did not wait";
 
 /// What would order the two.
 fn remedy(other: Cell, me: Cell, space: Space, formal: Option<Formal>) -> &'static str {
@@ -855,9 +880,7 @@ fn remedy(other: Cell, me: Cell, space: Space, formal: Option<Formal>) -> &'stat
         (Need::Copy, _) if other.by_agent() => {
             "wait for the copy (at its mbarrier, or for its bulk group), then __syncthreads() for threads that did not wait"
         }
-        (Need::Copy, _) => {
-            "each thread waits for its own copies (cp.async.wait_group, perhaps with a smaller N), then __syncthreads()"
-        }
+        (Need::Copy, _) => OF_COPY,
         (Need::Warp, true) => "__syncwarp() between the two",
         (Need::Block, true) => "make both accesses atomic, or put a barrier between them",
         (Need::Warp, false) => OF_WARP,

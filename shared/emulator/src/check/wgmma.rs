@@ -81,7 +81,7 @@ impl BlockCheck {
     pub(super) fn registers_used(&mut self, thread: &Thread, kind: Kind, pc: usize) -> Fatal {
         let message = "registers of a wgmma are used while it is in flight";
         let finding = Finding::new(What::CopyInFlight, message).fix(
-            "wgmma_commit(), then wgmma_wait<0>(), before its accumulators, or A's registers, are used",
+            "wgmma.commit_group, then wgmma.wait_group 0 (wgmma_commit(), wgmma_wait<0>()), before its accumulators, or A's registers, are used",
         );
         let what = if kind.writes() { "write" } else { "read" };
         self.of_wgmma(finding, thread, what, pc)
@@ -92,7 +92,7 @@ impl BlockCheck {
     pub(crate) fn wgmma_left(&mut self, thread: &Thread) -> Fatal {
         let message = "a thread exits with wgmma that it has not waited for";
         let finding = Finding::new(What::CopyInFlight, message)
-            .fix("wgmma_commit(), then wgmma_wait<0>(), before the thread exits");
+            .fix("wgmma.commit_group, then wgmma.wait_group 0 (wgmma_commit(), wgmma_wait<0>()), before the thread exits");
         let pc = thread.wgmma.parts.front().map_or(thread.pc, |part| part.pc);
         self.of_wgmma(finding, thread, "wgmma.mma_async", pc)
     }
