@@ -91,12 +91,12 @@ pub static DECAY: Linear = Linear {
             Output {
                 name: "dv",
                 bounds: &[(F16, 1e-3), (BF16, 8e-3)],
-                elements: &[(F16, unit::F16), (BF16, unit::BF16)],
+                elements: &[(F16, 0.6 * unit::F16), (BF16, 0.6 * unit::BF16)],
             },
             Output {
                 name: "dg",
                 bounds: &[(F16, 2e-3), (BF16, 1.2e-2)],
-                elements: &[(F16, 0.1 * unit::F16), (BF16, 0.1 * unit::BF16)],
+                elements: &[(F16, 1.5 * unit::F16), (BF16, 1.5 * unit::BF16)],
             },
         ],
     },

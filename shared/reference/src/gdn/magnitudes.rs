@@ -27,6 +27,16 @@ impl Position<'_> {
             *e = earlier + beta * k * v.abs() + erased * k * x;
         }
     }
+
+    /// As `pass_error`, of roundings of both signs: squares are added up.
+    fn pass_random(&self, e: &mut [f64], x: &[f64]) {
+        let (k, beta) = (norm(self.k), self.beta.abs());
+        let (most, erased) = (self.kept * self.most(), self.erased());
+        for ((e, x), v) in e.iter_mut().zip(x).zip(self.v) {
+            let earlier = if most == 0.0 { 0.0 } else { most * *e };
+            *e = norm(&[earlier, beta * k * v, erased * k * x]);
+        }
+    }
 }
 
 /// What the rounding errors of the forward pass are relative to.
@@ -72,14 +82,24 @@ pub fn magnitudes(inputs: Inputs<'_>, sizes: Sizes) -> Outputs {
 ///
 /// ```text
 /// u_t:  w_t = β_t (|v_t| + |k_t| (x_t + e_t))                 du_t:  m_t = |k_t| (y_t + f_t)
-/// dv:   β_t m_t                                               dβ:    Σ_c m_t (|v_t| + |k_t| (x_t + e_t))
+/// dβ:   Σ_c m_t (|v_t| + |k_t| (x_t + e_t))
 /// dq:   s Σ_c (x_t + e_t + |k_t| w_t) |dh_t|                  dk:    Σ_c (y_t + f_t) w_t + (x_t + e_t) β_t m_t
 /// f ← exp(g_t) (ρ_t f + β_t |k_t|² y_t)                       dC₀:   f + |dC₀|
-/// dg_t: Σ_c (x_t + e_t) (y_t + f_t) + √Σ_{t ≤ τ < t + 64} (|q_τ| |dq_τ| + 2 |k_τ| |dk_τ|)²
 /// ```
 ///
-/// The last sum is of who adds up q·dq − k·dk from one state to the next, over at most 64 positions: what all terms round at random
-/// adds up so (Higham & Mary 2019, "A new approach to probabilistic rounding error analysis").
+/// Of dg and dv that would be hundreds of times what is seen, and the more so the more keys, columns and positions there are: no share
+/// of it would suit few and many. What all terms round at random adds up by squares (Higham & Mary 2019, "A new approach to
+/// probabilistic rounding error analysis"), and of a column's error, a vector of K keys, another vector meets 1/√K. So these have
+/// X_t, Y_t, W_t: √(x_t² + e_t²), √(y_t² + f_t²) and √((β_t v_t)² + (β_t |k_t| X_t)²), of e and f whose terms are added up by squares;
+///
+/// ```text
+/// dv:   2 |dv_t| + β_t |k_t| Y_t
+/// dg_t: √(Σ_c X_t² Y_t² + Σ_{t ≤ τ < t + 64} r_τ) / √K
+/// r_t:  |q_t|² Σ_c (X_t² + |k_t|² W_t²) (s dh_t)² + 2 |k_t|² Σ_c (Y_t W_t)² + (X_t β_t |k_t| Y_t)²
+/// ```
+///
+/// where the sum over τ is of who adds up q·dq − k·dk from one state to the next, over at most 64 positions; and what dv is made of is
+/// rounded twice, as a pair and as a sum of pairs, wherever all of it is one product.
 ///
 /// # Panics
 /// As [`super::backward`].
@@ -107,9 +127,11 @@ fn column_norms(c: &[f64], hv: usize) -> Vec<f64> {
 
 fn magnitudes_of_head(head: &Head<'_>, mut c: Vec<f64>, dh: &[f64], mut dc: Vec<f64>) -> Gradients {
     let Sizes { positions: s, qk, hv, scale, .. } = head.sizes;
-    // x_t + e_t, and w_t.
+    // x_t + e_t, and w_t; and X_t, W_t.
     let (mut state, mut written) = (Vec::new(), Vec::new());
+    let (mut random_state, mut random_written) = (Vec::new(), Vec::new());
     let mut e = column_norms(&c, hv);
+    let mut random = e.clone();
     walk(head, &mut c, 0, s, |seen| {
         if seen.written {
             return;
@@ -117,6 +139,12 @@ fn magnitudes_of_head(head: &Head<'_>, mut c: Vec<f64>, dh: &[f64], mut dc: Vec<
         let (erased, beta) = (seen.position.erased(), seen.position.beta.abs());
         let x = column_norms(seen.state, hv);
         seen.position.pass_error(&mut e, &x);
+        seen.position.pass_random(&mut random, &x);
+        for ((x, e), v) in x.iter().zip(&random).zip(seen.position.v) {
+            let x = x.hypot(*e);
+            random_state.push(x);
+            random_written.push((beta * v).hypot(erased * x));
+        }
         for ((x, e), v) in x.into_iter().zip(&e).zip(seen.position.v) {
             state.push(x + e);
             written.push(beta * v.abs() + erased * (x + e));
@@ -131,7 +159,9 @@ fn magnitudes_of_head(head: &Head<'_>, mut c: Vec<f64>, dh: &[f64], mut dc: Vec<
         c0: Vec::new(),
     };
     let mut f = column_norms(&dc, hv);
+    let mut random = f.clone();
     let mut terms = vec![0.0; s];
+    let keys = (qk as f64).sqrt();
     for t in (0..s).rev() {
         let position = head.at(t);
         let (q, k, beta) = (norm(position.q), norm(position.k), position.beta.abs());
@@ -140,32 +170,42 @@ fn magnitudes_of_head(head: &Head<'_>, mut c: Vec<f64>, dh: &[f64], mut dc: Vec<
         let scaled: Vec<f64> = dh.iter().map(|x| scale * x).collect();
         add_product(&mut dc, position.q, &scaled);
         f.iter_mut().zip(&scaled).for_each(|(f, dh)| *f += q * dh.abs());
+        random.iter_mut().zip(&scaled).for_each(|(f, dh)| *f = f.hypot(q * dh));
         let y = column_norms(&dc, hv);
         let (mut of_q, mut of_k) = (0.0, 0.0);
         for c in 0..hv {
             let m = k * (y[c] + f[c]);
-            all.v[t * hv + c] = beta * m;
             let read = if position.erases { k * x[c] } else { 0.0 };
             all.beta[t] += m * (position.v[c].abs() + read);
-            all.g[t] += x[c] * (y[c] + f[c]);
             of_q += (x[c] + k * w[c]) * scaled[c].abs();
             let erased = if position.erases { x[c] * beta * m } else { 0.0 };
             of_k += (y[c] + f[c]) * w[c] + erased;
         }
         all.q[t * qk..][..qk].fill(of_q);
         all.k[t * qk..][..qk].fill(of_k);
-        terms[t] = q * of_q + 2.0 * k * of_k;
+        let minus: Vec<f64> =
+            times(position.k, &dc, hv).iter().map(|du| -position.beta * du).collect();
+        for c in 0..hv {
+            let (x, w, y) =
+                (random_state[t * hv + c], random_written[t * hv + c], y[c].hypot(random[c]));
+            all.v[t * hv + c] = 2.0 * minus[c].abs() + beta * k * y;
+            all.g[t] += (x * y).powi(2);
+            let erased = if position.erases { x * beta * k * y } else { 0.0 };
+            terms[t] += (q * scaled[c]).powi(2) * (x * x + (k * w).powi(2))
+                + 2.0 * k * k * ((y * w).powi(2) + erased * erased);
+        }
         if position.erases {
-            let minus: Vec<f64> =
-                times(position.k, &dc, hv).iter().map(|du| -position.beta * du).collect();
             add_product(&mut dc, position.k, &minus);
         }
         position.decay(&mut dc);
         let (most, erased) = (position.most(), position.erased() * k);
+        for (random, y) in random.iter_mut().zip(&y) {
+            *random = position.kept * (most * *random).hypot(erased * y);
+        }
         f.iter_mut().zip(y).for_each(|(f, y)| *f = position.kept * (most * *f + erased * y));
     }
     for (t, g) in all.g.iter_mut().enumerate() {
-        *g += norm(&terms[t..s.min(t + 64)]);
+        *g = (*g + terms[t..s.min(t + 64)].iter().sum::<f64>()).sqrt() / keys;
     }
     all.c0 = dc.iter().enumerate().map(|(at, dc)| f[at % hv] + dc.abs()).collect();
     all
