@@ -10,6 +10,9 @@ use lab_emulator::shown;
 
 use crate::CheckFailure;
 
+/// The exit code of a command line that is none.
+const USAGE: u8 = 2;
+
 /// Longest part of an argument that is quoted.
 const QUOTED: usize = 60;
 
@@ -26,7 +29,11 @@ pub fn parse<C: Parser>(words: &[OsString]) -> Result<C, u8> {
             lost.as_ref().inspect(|failure| failure.tell(json));
             Err(lost.map_or(0, |failure| failure.code()))
         }
-        Err(Unread::Wrong(failure)) => {
+        Err(Unread::Lacking(text, _)) if !json => {
+            eprintln!("{}", text.trim_end());
+            Err(USAGE)
+        }
+        Err(Unread::Lacking(_, failure) | Unread::Wrong(failure)) => {
             failure.tell(json);
             Err(failure.code())
         }
@@ -37,6 +44,8 @@ pub fn parse<C: Parser>(words: &[OsString]) -> Result<C, u8> {
 pub enum Unread {
     /// It asks for help or for the version, which is this.
     Asked(String),
+    /// It names a command that has commands of its own, and none of these: the help that lists them, and the same in a line.
+    Lacking(String, CheckFailure),
     /// It is wrong.
     Wrong(CheckFailure),
 }
@@ -53,6 +62,10 @@ pub fn read<C: Parser>(words: &[OsString]) -> Result<C, Unread> {
             } else {
                 styled.to_string()
             })
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let text = error.render().to_string();
+            Unread::Lacking(text, CheckFailure::Usage(in_a_line(error)))
         }
         ErrorKind::ValueValidation => {
             Unread::Wrong(CheckFailure::Usage(of_value(&error).unwrap_or_else(|| in_a_line(error))))

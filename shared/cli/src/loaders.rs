@@ -18,7 +18,9 @@ pub fn command_line(words: &[OsString]) -> Result<(), (u8, String)> {
     let cli: Cli = match usage::read(words) {
         Ok(cli) => cli,
         Err(Unread::Asked(text)) => return Err((0, text)),
-        Err(Unread::Wrong(failure)) => return Err((failure.code(), failure.message().to_owned())),
+        Err(Unread::Lacking(_, failure) | Unread::Wrong(failure)) => {
+            return Err((failure.code(), failure.message().to_owned()));
+        }
     };
     check_arguments(&cli).map_err(|failure| (failure.code(), failure.message().to_owned()))
 }

@@ -660,7 +660,7 @@ pub fn in_all_types<'a>(versions: &[&'a dyn Version]) -> Vec<(&'a dyn Version, D
 /// It is not.
 pub fn assert_right(version: &dyn Version, problem: &Problem) {
     let case = check(version, &emulator().expect("the emulator"), problem);
-    assert!(case.passed(), "{}", case.describe());
+    assert!(case.passed(), "{}\n{}", case.describe(), again(&case.version, problem));
 }
 
 /// No error of this problem on the [`emulator`] is more than so many times its bound.
@@ -670,7 +670,13 @@ pub fn assert_right(version: &dyn Version, problem: &Problem) {
 pub fn assert_right_within(times: f64, version: &dyn Version, problem: &Problem) {
     let case = check(version, &emulator().expect("the emulator"), problem);
     let is_within = case.outcome.as_ref().is_ok_and(|all| all.iter().all(|c| c.within(times)));
-    assert!(is_within, "{}", case.describe());
+    assert!(is_within, "{}\n{}", case.describe(), again(&case.version, problem));
+}
+
+/// The command that runs a problem again. The one that proptest names in the end need not be the one it has said this of.
+fn again(version: &str, problem: &Problem) -> String {
+    let Problem { dims, dtype, seed, .. } = problem;
+    format!("again: lab run {version} --shape {dims} --dtype {dtype} --seed {seed}")
 }
 
 /// Versions between the first and the last of a family, of which one has its turn.
@@ -785,6 +791,14 @@ mod tests {
         };
         assert_eq!((chosen(5, 2), chosen(5, 3)), (vec![1, 3, 5], vec![2, 4]));
         assert_eq!((chosen(1, 2), chosen(1, 3)), (vec![1], vec![1]));
+    }
+
+    #[test]
+    fn what_is_wrong_says_how_to_run_it_again() {
+        let dims = Dims::new([("R", 3), ("C", 4)]);
+        let problem = Problem { seed: 7, ..Problem::new(dims, DType::F16) };
+        let expected = "again: lab run playg:copy --shape R=3,C=4 --dtype f16 --seed 7";
+        assert_eq!(again("playg:copy", &problem), expected);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use gdn_fwbw::{CHUNKS, PACKED, STAGE, TENSOR};
+use lab_device::DType;
 use lab_families::gdn::sizes;
 use lab_harness::suite::{assert_right, in_all_types};
 use lab_harness::{Problem, random_problems, stage_checks, version_tests};
@@ -23,5 +24,14 @@ random_problems! {
     ) |version, dtype, seed| {
         let dims = sizes([b, nkv * group, nkv, s, 16 * dhqk, 16 * dhhv]);
         assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
+    }
+}
+
+/// Of few keys and positions nothing averages out: a share of sums of norms failed for one seed in three.
+#[test]
+fn few_keys_and_positions_are_right_of_each_seed() {
+    for (seed, dtype) in (0..8).zip([DType::BF16, DType::F16].into_iter().cycle()) {
+        let problem = Problem { seed, ..Problem::new(sizes([2, 4, 2, 9, 16, 48]), dtype) };
+        assert_right(&TENSOR, &problem);
     }
 }

@@ -159,16 +159,22 @@ impl Resolved {
             &written.block.or(required),
             "threads, such as 128 or 16,16",
         )?;
-        let text = |given: &Option<String>, written: &Option<Size>| {
-            given.clone().or_else(|| written.as_ref().map(Size::text))
+        let text = |option: &str, given: &Option<String>, written: &Option<Size>| {
+            let text = given.clone().or_else(|| written.as_ref().map(Size::text));
+            // In C++ it would be a size of 20 digits.
+            let negative = text.as_ref().filter(|t| t.parse::<i64>().is_ok_and(|n| n < 0));
+            match negative {
+                Some(n) => Err(bad(option, "a number that is not negative", n)),
+                None => Ok(text),
+            }
         };
         let launch = Launch {
             kernel,
             grid,
             block,
-            shared: text(&arguments.shared, &written.shared),
+            shared: text("--shared", &arguments.shared, &written.shared)?,
             cooperative: arguments.cooperative || written.cooperative,
-            cluster: text(&arguments.cluster, &written.cluster),
+            cluster: text("--cluster", &arguments.cluster, &written.cluster)?,
             arguments: values(&arguments.arg, &written.args)?,
             lets: lets(&arguments.lets, &written.lets)?,
         };

@@ -121,7 +121,7 @@ fn print_arrays(arrays: &[Array]) {
             shown.join(" "),
             number(least, array.tensor.part),
             number(greatest, array.tensor.part),
-            format!("{mean:.6}"),
+            of_float(mean),
         ]);
     }
     if !outputs.is_empty() {
@@ -136,7 +136,13 @@ fn described(array: &Array) -> String {
 }
 
 fn number(value: f64, part: Component) -> String {
-    if part.is_float() { format!("{value:.6}") } else { format!("{value}") }
+    if part.is_float() { of_float(value) } else { format!("{value}") }
+}
+
+/// In six places; what they show as 0, or with more digits than the type has, with an exponent.
+fn of_float(value: f64) -> String {
+    let is_far = value != 0.0 && value.is_finite() && !(1e-4..1e9).contains(&value.abs());
+    if is_far { format!("{value:.6e}") } else { format!("{value:.6}") }
 }
 
 /// Least, greatest, mean; NaN where one is none.
@@ -185,4 +191,19 @@ pub(super) fn as_json(
         "arrays": arrays.collect::<Vec<_>>(), "expected": compared.collect::<Vec<_>>(),
         "left_out": outcome.left_out, "exit": code,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_float;
+
+    #[test]
+    fn small_and_large_numbers_have_exponents() {
+        let said: Vec<String> =
+            [0.0, 0.5, -2.98e-8, 1.7e38, f64::INFINITY, -1234.5].map(of_float).into();
+        assert_eq!(
+            said,
+            ["0.000000", "0.500000", "-2.980000e-8", "1.700000e38", "inf", "-1234.500000"]
+        );
+    }
 }

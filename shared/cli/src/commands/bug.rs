@@ -209,7 +209,16 @@ impl Exhibit {
     /// Where it is planted, and what it changes.
     fn introduce(&self, common: &Common) {
         let Self { bug, edit, .. } = self;
-        tell(common, format!("{}: {}\n\n{}:{}", bug.name, bug.symptom, edit.file, self.line()));
+        tell(
+            common,
+            format!(
+                "{}: {}\n\n{}:{}, where + is the bug:",
+                bug.name,
+                bug.symptom,
+                edit.file,
+                self.line()
+            ),
+        );
         edit.original.lines().for_each(|l| tell(common, format!("  - {l}")));
         edit.replacement.lines().for_each(|l| tell(common, format!("  + {l}")));
     }

@@ -1112,6 +1112,9 @@ fn the_tour_fits_a_screen_and_is_the_readmes() {
     let output = lab().current_dir(&root).env("COLUMNS", "80").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
+    // With a target directory of one's own it names its file.
+    let own = assert_cmd::cargo::cargo_bin("lab");
+    let text = text.replace(&*own.to_string_lossy(), "cargo run --quiet --");
     assert!(text.lines().count() <= 32, "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     for stage in lab_registry::STAGES {
@@ -1185,6 +1188,11 @@ fn what_maintainers_need_stands_apart() {
     for name in ["corpus", "mutate", "trace", "bundle"] {
         assert!(!all.contains(&format!("\n  {name} ")), "{name}: {all}");
         assert!(help(&["dev"]).contains(&format!("\n  {name} ")), "{name}");
+        // Alone it lists them, too.
+        let alone = lab().arg("dev").output().unwrap();
+        let listed = String::from_utf8(alone.stderr).unwrap();
+        assert!(listed.contains(&format!("\n  {name} ")), "{listed}");
+        assert_eq!(alone.status.code(), Some(2), "{listed}");
     }
     for (command, option) in
         [("history", "--write"), ("compile", "--images"), ("exercise", "--all")]

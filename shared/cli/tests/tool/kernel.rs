@@ -327,6 +327,10 @@ fn what_is_refused_is_one_line() {
             "--grid: expected blocks, such as 4 or 4,2, got none",
         ),
         ("sum.cu --grid 1,2,3,4 --block 4", "--grid: expected 1 to 3 sizes, got '1,2,3,4'"),
+        (
+            "sum.cu --grid 1 --block 4 --shared=-1",
+            "--shared: expected a number that is not negative, got -1",
+        ),
         ("sum.cu {} --arg in:f32[4]", "--arg sums: expected a value of T* (const T* x"),
         ("sum.cu {} --arg m=4", "--arg m: expected one of x, sums, n"),
         (

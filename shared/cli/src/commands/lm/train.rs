@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// The file for the model and the state of its training; beside it go the loss curve (.loss.svg) and the log (.log.jsonl)
     #[arg(long)]
     out: PathBuf,
-    /// Goes on where a training into the same file was stopped; all else is as it was begun
+    /// Goes on where a training into the same file was stopped; all other options are given again, as it was begun with them
     #[arg(long)]
     resume: bool,
     /// Steps from one look to the next: a line, and the loss of what is held out
