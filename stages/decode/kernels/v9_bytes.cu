@@ -1,4 +1,4 @@
-// y = s (x Wᵀ) + residual of 9 to 128 rows, W of int8, by products of bytes: the tensor cores multiply W as memory has it.
+// y = s (x Wᵀ) + residual of 3 to 128 rows, W of int8, by products of bytes: the tensor cores multiply W as memory has it.
 //
 //     y_rn = s_n e_r Σ_k W_nk (256 hi_rk + lo_rk) + residual_rn        x_rk ≈ e_r (256 hi_rk + lo_rk),  e_r = max_k |x_rk| / 32512
 //
@@ -10,8 +10,8 @@
 // else all of them would ask the L2 cache for the same bytes of x at the same time.
 //
 // weight: N x K, or 2 N x K where it is gated; scale: one for each of its rows; x: R x K; planes: 2 x R x K; quantum: R; residual: R x N;
-// y: R x N, in parts (cell_of); the columns from p4 on may be gates. K is a multiple of 16, at most 131,056, so
-// that sums fit 32 bits; R at most ROWS.
+// y: R x N, in parts that begin at p1, p2, p3 (cell_of); from p4 on it may be gates of `heads` heads, capped. D: columns of a head that is normed.
+// K is a multiple of 16, at most 131,056, so that sums fit 32 bits; R at most ROWS. `state` is only asked for: the launch behind reads it.
 #include "ahead.cuh"
 #include "byte_step.cuh"
 #include "lab/ptx/compute_here.cuh"
