@@ -797,7 +797,7 @@ mod tests {
     fn what_is_wrong_says_how_to_run_it_again() {
         let dims = Dims::new([("R", 3), ("C", 4)]);
         let problem = Problem { seed: 7, ..Problem::new(dims, DType::F16) };
-        let expected = "again: lab run playg:copy --shape R=3,C=4 --dtype f16 --seed 7";
+        let expected = "again: lab run playg:copy --shape C=4,R=3 --dtype f16 --seed 7";
         assert_eq!(again("playg:copy", &problem), expected);
     }
 

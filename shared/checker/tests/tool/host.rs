@@ -78,14 +78,18 @@ fn what_the_host_does_not_read_is_no_mistake() {
         // Half of a struct is copied on, with the other half.
         "Pair* p; cudaMalloc(&p, 80); pairs<<<1, 10>>>(p); Pair h[10]; cudaMemcpy(h, p, 80, cudaMemcpyDeviceToHost);
          Pair own = h[3]; printf(\"%f\\n\", own.x);",
-        // The launch did not write at all, for it never began.
-        "cudaFree(y); cudaMalloc(&y, n * 4); late<<<1, 128, 1 << 30>>>(y, n); float* h = fetched(y, n);
-         printf(\"%f\\n\", sum(h, 0, n));",
     ] {
         let (code, told) = app(host);
         assert_eq!(code, Some(0), "{host}: {told}");
         assert!(told.contains("0 findings; the program ended with 0"), "{host}: {told}");
     }
+    // The launch did not write at all, for it never began: that is an API error, and no finding besides.
+    let (code, told) = app(
+        "cudaFree(y); cudaMalloc(&y, n * 4); late<<<1, 128, 1 << 30>>>(y, n); float* h = fetched(y, n);
+         printf(\"%f\\n\", sum(h, 0, n));",
+    );
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("0 findings, 1 API error; the program ended with 0"), "{told}");
 }
 
 #[test]
