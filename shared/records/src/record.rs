@@ -321,15 +321,19 @@ impl Run {
         Ok(())
     }
 
-    /// Writes it into `directory` under date, GPU and commit, whole or not at all; returns the
-    /// file's name.
+    /// Writes it into `directory` under date, GPU and commit, whole or not at all, beside what is there: two runs may end
+    /// within a second. Returns the file's name.
     pub fn write(&self, directory: &Path) -> Result<String, Error> {
         let date = self.date.replace([':', '-'], "");
-        let name = format!(
-            "{date}-{}-{}.json",
-            slug(&self.device.gpu),
-            &self.commit[..12.min(self.commit.len())]
-        );
+        let commit = &self.commit[..12.min(self.commit.len())];
+        let stem = format!("{date}-{}-{commit}", slug(&self.device.gpu));
+        let mut name = format!("{stem}.json");
+        for n in 2.. {
+            if !directory.join(&name).exists() {
+                break;
+            }
+            name = format!("{stem}-{n}.json");
+        }
         let path = directory.join(&name);
         let failed = |message: String| Error::File { path: path.display().to_string(), message };
         self.check().map_err(failed)?;
@@ -400,6 +404,8 @@ mod tests {
         assert_eq!(name, "20260131T120000Z-example-gpu-0123456789ab.json");
         let path = directory.path().join(name);
         assert_eq!(Run::read(&path).unwrap(), run);
+        let beside = run.write(directory.path()).unwrap();
+        assert_eq!(beside, "20260131T120000Z-example-gpu-0123456789ab-2.json");
 
         let text = std::fs::read_to_string(&path).unwrap();
         let results = text.lines().filter(|line| line.contains("\"median_us\": "));
