@@ -338,12 +338,7 @@ impl Info {
                 };
                 let size = counted / factor;
                 let dim = self.dims.iter().find(|d| d.name == axis).expect("axes name dimensions");
-                dim.check(size).map_err(|e| match e {
-                    Error::Bad { what, expected, got } => {
-                        refuse(format!("{what}: {expected}"), format!("{got}, in {tensor}"))
-                    }
-                    e => refuse(e.to_string(), tensor.to_string()),
-                })?;
+                dim.check(size).map_err(|e| refuse(format!("{e}"), tensor.to_string()))?;
                 match dims.find(axis) {
                     Some(other) if other != size => {
                         let by = bound_by.iter().find(|b| b.0 == axis).map_or("", |b| b.1);

@@ -371,7 +371,7 @@ mod tests {
     fn where_none_suits_each_that_takes_the_type_says_why() {
         let said = chosen(&shapes(DType::F32, [24, 16]), &[], None).unwrap_err();
         let expected = "call: expected what a version takes, got what none does\n  vlstm_fw_v1:online: tensor 'q': \
-                        expected dimension DHQK: a multiple of 16 from 16 to 256, got 24, in f32 [1, 2, 40, 24]";
+                        expected dimension DHQK: expected a multiple of 16 from 16 to 256, got 24, got f32 [1, 2, 40, 24]";
         assert_eq!(said, expected);
         let said = chosen(&shapes(DType::F64, [16, 16]), &[], None).unwrap_err();
         assert_eq!(said.lines().count(), 1 + Pass::Forward.candidates().len(), "{said}");

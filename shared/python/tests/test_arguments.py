@@ -52,7 +52,7 @@ def test_refused(function, kind, changed, message):
 def test_sizes_that_no_version_takes():
     for shape, said in [
         ((1, 1, 5, 24, 16), "DHQK: expected a multiple of 16 from 16 to 256, got 24"),
-        ((1, 1, 5, 16, 2048), "v: expected dimension DHHV: a multiple of 16 from 16 to 256, got 2048"),
+        ((1, 1, 5, 16, 2048), "v: expected dimension DHHV: expected a multiple of 16 from 16 to 256, got 2048"),
         ((1, 0, 5, 16, 16), "NH: expected 1 to 65535, got 0"),
     ]:
         with pytest.raises(ValueError, match=said):

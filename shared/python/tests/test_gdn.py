@@ -342,7 +342,7 @@ def test_many_keys_alone_and_packed(device):
 
 
 def test_sizes_that_no_version_takes():
-    with pytest.raises(ValueError, match="q: expected dimension K: a multiple of 16 from 16 to 256, got 24"):
+    with pytest.raises(ValueError, match="q: expected dimension K: expected a multiple of 16 from 16 to 256, got 24"):
         vlstm.gated_delta_rule(*draw((1, 5, 1, 1, 24, 16), torch.float32, "cpu"))
 
 

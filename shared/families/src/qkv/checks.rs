@@ -94,7 +94,7 @@ pub fn shapes_that_do_not_fit_are_refused(version: &dyn Version, device: &Device
             1 => format!("1 to {}", dim.max),
             step => format!("a multiple of {step} from {step} to {}", dim.max),
         };
-        format!("expected dimension {name}: {sizes}, got {size}")
+        format!("expected dimension {name}: expected {sizes}, got {size}")
     };
     assert_refused(
         version,

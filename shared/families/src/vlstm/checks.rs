@@ -271,7 +271,8 @@ pub fn gates_that_do_not_fit_are_refused(version: &dyn Version, device: &Device)
     let gate = [1, 2, 9];
     let halves = Tensor::rounded(DType::F16, &gate, &[0.0; 18]);
     let most = version.info().dims[4].max;
-    let step = format!("expected dimension DHHV: a multiple of 16 from 16 to {most}, got 24");
+    let step =
+        format!("expected dimension DHHV: expected a multiple of 16 from 16 to {most}, got 24");
     let mut wrong = vec![
         ("v", ones(&[1, 2, 9, 24]), step.as_str()),
         ("i", ones(&[1, 2, 8]), "expected S=9 as 'q', got f32 [1, 2, 8]"),
