@@ -168,7 +168,7 @@ pub(crate) fn assert_ends_are_refused(version: &dyn Version, device: &Device, fi
     for (tensor, expected) in [
         (None, "a tensor [\"N+1\"], got"),
         (ends(DType::F32, 3), "i32 in runs of every type, got f32"),
-        (ends(DType::I32, 1), "dimension N: 1 to 65535, got 0, in i32 [1]"),
+        (ends(DType::I32, 1), "dimension N: expected 1 to 65535, got 0, got i32 [1]"),
     ] {
         assert_refused_with(version, device, fitting, ("cu_seqlens", tensor, expected));
     }

@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(of(&[13, 5], &[1, 3]), said("w", "shape [\"4H\", \"I\"], got f32 [13, 5]"));
         assert_eq!(of(&[12, 5], &[1, 4]), said("h", "H=3 as 'w', got f32 [1, 4]"));
         assert_eq!(of(&[12, 5], &[2, 3]), said("h", "shape [\"1\", \"H\"], got f32 [2, 3]"));
-        let all = "dimension H: 1 to 9, got 10, in f32 [40, 5]";
+        let all = "dimension H: expected 1 to 9, got 10, got f32 [40, 5]";
         assert_eq!(of(&[40, 5], &[1, 3]), said("w", all));
     }
 }

@@ -562,7 +562,7 @@ fn files() {
     let said = "tensor 'C0': expected f32, as --set state says, got bf16";
     refused(&mut step(&token, "state=f32"), 2, &[said]);
     let empty = file(directory.path(), &[("x", f32s(&[0])), ("y", f32s(&[0]))]);
-    refused(&mut run(&empty), 2, &["tensor 'x'", "dimension N: 1 to", "got 0"]);
+    refused(&mut run(&empty), 2, &["tensor 'x'", "dimension N: expected 1 to", "got 0"]);
     let scalar = file(directory.path(), &[("x", f32s(&[]))]);
     refused(
         lab().args(["run", "playg:softmax", "--input", &scalar]),
